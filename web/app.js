@@ -1,5 +1,5 @@
 // Reads /metrics every two seconds and draws each series: counters as rates per second,
-// gauges as they are. See web.go.
+// gauges as they are, histograms as the quantiles of what came since the last time. See web.go.
 "use strict";
 
 const period = 2000, points = 90;
@@ -23,6 +23,44 @@ function parse(text) {
     }
   }
   return found;
+}
+
+const before = new Map(); // histogram with its labels -> counts by bound, as of the last time
+
+// fold replaces the buckets of histograms by their median and 99th percentile of what came since the last time; 0: nothing came.
+function fold(found) {
+  const kept = [], histograms = new Map();
+  for (const s of found) {
+    const bound = /_bucket$/.test(s.name) && /(?:^|,)le="([^"]+)"/.exec(s.labels);
+    if (!bound) {
+      if (!/_sum$/.test(s.name) || s.type !== "counter") kept.push(s);
+      continue;
+    }
+    const name = s.name.replace(/_bucket$/, ""), labels = s.labels.replace(/(^|,)le="[^"]+"/, "").replace(/^,/, "");
+    const key = name + "{" + labels + "}";
+    if (!histograms.has(key)) histograms.set(key, { name, labels, help: s.help, buckets: [] });
+    histograms.get(key).buckets.push([Number(bound[1].replace("Inf", "Infinity")), s.value]);
+  }
+  for (const [key, h] of histograms) {
+    const last = before.get(key), grown = h.buckets.map(([le, n]) => [le, n - (last?.get(le) ?? n)]);
+    before.set(key, new Map(h.buckets));
+    for (const q of [0.5, 0.99]) {
+      kept.push({ name: h.name, labels: (h.labels ? h.labels + "," : "") + 'quantile="' + q + '"', value: quantile(grown, q), type: "gauge", help: h.help });
+    }
+  }
+  return kept;
+}
+
+// quantile interpolates inside a bucket; what lies above the last bound counts as that bound.
+function quantile(buckets, q) {
+  const wanted = q * buckets.at(-1)[1];
+  let low = 0, below = 0;
+  for (const [le, n] of buckets) {
+    if (wanted > 0 && n >= wanted) return Number.isFinite(le) ? low + (le - low) * (wanted - below) / (n - below) : low;
+    if (Number.isFinite(le)) low = le;
+    below = n;
+  }
+  return 0;
 }
 
 function number(v) {
@@ -121,7 +159,7 @@ async function tick() {
     const metrics = await fetch("metrics");
     if (!metrics.ok) throw new Error(metrics.status);
     const now = performance.now();
-    for (const sample of parse(await metrics.text())) take(sample, now);
+    for (const sample of fold(parse(await metrics.text()))) take(sample, now);
     for (const [key, s] of series) { // a backend that left must not stay as it was
       if (s.at === now) continue;
       s.row?.r.remove();

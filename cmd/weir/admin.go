@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/web"
@@ -216,7 +217,7 @@ func (f *clientFlags) addAddress(cmd *cobra.Command, part adminPart, others ...a
 	cmd.Flags().StringVar(&f.tokenFile, "admin-token-file", "", "file with the token that HOST:PORT needs (default $"+envAdminToken+")")
 }
 
-func (f *clientFlags) client() (*admin.Client, error) {
+func (f *clientFlags) client() (*client.Client, error) {
 	token, err := adminToken(f.tokenFile)
 	if err != nil {
 		return nil, usageError(err)
@@ -229,5 +230,5 @@ func (f *clientFlags) client() (*admin.Client, error) {
 	if address == "" {
 		address = "unix:" + f.parts[0].socket(controlDirectory())
 	}
-	return admin.NewClient(address, token, names...), nil
+	return client.New(address, token, names...), nil
 }

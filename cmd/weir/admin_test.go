@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
@@ -95,7 +96,7 @@ func TestRootNobodyIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			metrics, open := freeTCP(t).String(), freeTCP(t).String()
 			p := startProcess(t, name, append(args, "--metrics", metrics)...)
-			var served []admin.Served
+			var served []v1.Route
 			if err := p.door.Get(t.Context(), "/routes", nil, &served); err != nil {
 				t.Fatal(err)
 			}
@@ -120,7 +121,7 @@ func TestRootNobodyIsRefused(t *testing.T) {
 }
 
 // refusesAll asks for every route over TCP.
-func refusesAll(at, part string, served []admin.Served) error {
+func refusesAll(at, part string, served []v1.Route) error {
 	var wrong []error
 	for _, route := range served {
 		method, path, _ := strings.Cut(route.Pattern, " ")
@@ -131,8 +132,8 @@ func refusesAll(at, part string, served []admin.Served) error {
 		response.Body.Close()
 		ok := response.StatusCode == http.StatusOK
 		if ok != route.Open || !ok && response.StatusCode != http.StatusForbidden && response.StatusCode != http.StatusNotFound &&
-			response.StatusCode != http.StatusMethodNotAllowed || response.Header.Get(admin.PartHeader) != part {
-			wrong = append(wrong, fmt.Errorf("%s at %s: %s, part %q", route.Pattern, at, response.Status, response.Header.Get(admin.PartHeader)))
+			response.StatusCode != http.StatusMethodNotAllowed || response.Header.Get(v1.PartHeader) != part {
+			wrong = append(wrong, fmt.Errorf("%s at %s: %s, part %q", route.Pattern, at, response.Status, response.Header.Get(v1.PartHeader)))
 		}
 	}
 	return errors.Join(wrong...)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -17,29 +18,10 @@ import (
 )
 
 // checkResult is what `weir check --json` prints.
-type checkResult struct {
-	File     string                  `json:"file"`
-	Kind     string                  `json:"kind,omitempty"` // whose file it is
-	Datapath string                  `json:"datapath"`       // whose capabilities were checked; "any": none in particular
-	OK       bool                    `json:"ok"`
-	Error    string                  `json:"error,omitempty"`
-	Line     int                     `json:"line,omitempty"`
-	Column   int                     `json:"column,omitempty"`
-	Errors   []checkError            `json:"errors,omitempty"` // all; error, line and column are the first
-	Warnings []string                `json:"warnings,omitempty"`
-	Services []control.ServiceStatus `json:"services,omitempty"`
-	Tier     []control.MemberStatus  `json:"tier,omitempty"`
-	Gateway  *gatewaySummary         `json:"gateway,omitempty"`   // of a TURN gateway's file, instead of services
-	Node     string                  `json:"node,omitempty"`      // of a CoAP node's: what it listens on
-	Scenario []string                `json:"scenarios,omitempty"` // of weir snat: their names
-}
+type checkResult = v1.CheckResult
 
 // checkError is one thing wrong.
-type checkError struct {
-	Error  string `json:"error"`
-	Line   int    `json:"line,omitempty"`
-	Column int    `json:"column,omitempty"`
-}
+type checkError = v1.CheckError
 
 // allErrors writes several errors, one a line.
 type allErrors struct{ error }
@@ -121,7 +103,7 @@ A service that steers by connection id:
 			}
 			switch {
 			case result.Gateway != nil:
-				return result.Gateway.print(out)
+				return printGateway(out, result.Gateway)
 			case result.Node != "":
 				_, err := fmt.Fprintf(out, "configuration of weir coap server: %s\n", result.Node)
 				return err
@@ -203,14 +185,14 @@ func checkFile(path string, caps lb.Caps) (*checkResult, error) {
 }
 
 // printServices writes compiled services, and the tier if there is one, for people.
-func printServices(w io.Writer, services []control.ServiceStatus, tier []control.MemberStatus) error {
+func printServices(w io.Writer, services []v1.ServiceStatus, tier []v1.MemberStatus) error {
 	table := terminal.NewTable(w, false)
 	for i := range services {
 		s := &services[i]
 		if i > 0 {
 			fmt.Fprintln(table)
 		}
-		mode := s.Mode.String()
+		mode := s.Mode
 		if s.Tunnel != "" {
 			mode += " over " + s.Tunnel
 		}
@@ -249,7 +231,7 @@ func printServices(w io.Writer, services []control.ServiceStatus, tier []control
 		fmt.Fprintln(table, "  BACKEND\tADDRESS\tWEIGHT\tSHARE\tSTATE\tNODES")
 		for j := range s.Backends {
 			b := &s.Backends[j]
-			state := b.State.String()
+			state := b.State
 			if b.Override != "" {
 				state += " (" + b.Override + ")"
 			}
@@ -271,7 +253,7 @@ func printServices(w io.Writer, services []control.ServiceStatus, tier []control
 }
 
 // addressesText is what clients address, on one line.
-func addressesText(s *control.ServiceStatus) string {
+func addressesText(s *v1.ServiceStatus) string {
 	parts := slices.Clone(s.VIPs)
 	switch n := len(s.Flows); n {
 	case 0:
@@ -283,7 +265,7 @@ func addressesText(s *control.ServiceStatus) string {
 	return strings.Join(parts, ", ")
 }
 
-func backendAddress(b *control.BackendStatus) string {
+func backendAddress(b *v1.BackendStatus) string {
 	text := b.Address
 	if b.Address2 != "" {
 		text += " " + b.Address2
@@ -311,7 +293,7 @@ func timeoutsText(timeouts map[string]string) string {
 }
 
 // layoutNodesText is a backend's owner ids, by layout where layouts have nodes of their own.
-func layoutNodesText(b *control.BackendStatus) string {
+func layoutNodesText(b *v1.BackendStatus) string {
 	if b.LayoutNodes == nil {
 		return nodesText(b.Nodes)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,7 +46,7 @@ services:
 `)
 	out, code = weir(t, "check", file, "--json")
 	var result checkResult
-	if err := json.Unmarshal([]byte(out), &result); err != nil || code != 1 {
+	if err := readStrictly([]byte(out), &result); err != nil || code != 1 {
 		t.Fatalf("exit code %d, %v: %s", code, err, out)
 	}
 	want := []string{"maglev_size: ", "services[0].vips[1].address: ", "services[0].timeouts.udp: ", "services[1].name: ", "services[1].backends[0].address: ", "services[1].backends[1].address: ", "services[1].backends[2].weight: "}
@@ -95,7 +94,7 @@ func TestCheckKnowsEveryKind(t *testing.T) {
 		}
 		out, _ = weir(t, "check", "--json", c.file)
 		var result checkResult
-		if err := json.Unmarshal([]byte(out), &result); err != nil || result.Kind != c.kind {
+		if err := readStrictly([]byte(out), &result); err != nil || result.Kind != c.kind {
 			t.Errorf("%s is of kind %q, want %q (%v)", c.file, result.Kind, c.kind, err)
 		}
 	}

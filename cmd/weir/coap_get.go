@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/coap/client"
 	"github.com/weir-lb/weir/internal/coap/message"
 	"github.com/weir-lb/weir/internal/testbed/measure"
@@ -155,31 +156,13 @@ func printExchangeJSON(w io.Writer, x *client.Exchange) error {
 	if failed != nil && !errors.As(failed, &exit) {
 		return failed
 	}
-	type session struct {
-		Suite    string `json:"suite"`
-		Identity string `json:"identity"`
-		ID       uint32 `json:"id"`
-	}
-	out := struct {
-		Code            string   `json:"code"`
-		Name            string   `json:"name"`
-		Type            string   `json:"type"`
-		MID             uint16   `json:"mid"`
-		Token           string   `json:"token"`
-		Options         string   `json:"options"`
-		Payload         string   `json:"payload"`
-		PayloadHex      string   `json:"payload_hex"`
-		RTT             float64  `json:"rtt_ms"`
-		Elapsed         float64  `json:"elapsed_ms"`
-		Retransmissions int      `json:"retransmissions"`
-		Session         *session `json:"session,omitempty"`
-	}{
+	out := v1.CoAPExchange{
 		Code: m.Code.String(), Name: m.Code.Name(), Type: m.Type.String(), MID: m.ID, Token: strings.ToUpper(hex.EncodeToString(m.Token)),
 		Options: client.Options(&m), Payload: client.PayloadText(&m), PayloadHex: hex.EncodeToString(m.Payload),
 		RTT: measure.Millis(x.RTT), Elapsed: measure.Millis(x.Elapsed), Retransmissions: x.Retransmissions,
 	}
 	if x.Session.Suite != "" {
-		out.Session = &session{x.Session.Suite, x.Session.Identity, x.Session.ID}
+		out.Session = &v1.CoAPSession{Suite: x.Session.Suite, Identity: x.Session.Identity, ID: x.Session.ID}
 	}
 	return errors.Join(json.NewEncoder(w).Encode(out), failed)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-lb/weir/internal/coap/node"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/privilege"
 )
 
@@ -211,7 +212,7 @@ func runCoapServer(cmd *cobra.Command, f *coapServerFlags) error {
 	err = serve(cmd.Context(), f.serve, log, admin.Config{
 		Ready:   server.Ready,
 		Status:  func() any { return server.Status() },
-		Metrics: func() []admin.Sample { return coapSamples(server.Status()) },
+		Metrics: func() []metrics.Sample { return metrics.Of(server.Status()) },
 	}, reload, parts...)
 	log.Info("stopped")
 	return errors.Join(err, server.Close())

@@ -304,6 +304,11 @@ func TestCoapServerSurvivesNoise(t *testing.T) {
 	}
 	if n := s.metric("weir_coap_engine_handshakes_total"); n < 2 {
 		t.Errorf("%v handshakes after the noise", n)
+	} else if timed := s.await("weir_coap_engine_handshake_duration_seconds_count", n); timed < n {
+		t.Errorf("%v handshakes of %v were timed", timed, n)
+	}
+	if n := s.await("weir_coap_engine_request_duration_seconds_count", -1); n < 2 {
+		t.Errorf("%v requests were timed", n)
 	}
 	for _, name := range []string{"engine_malformed", "exchange_malformed", "cluster_strangers"} {
 		if n := s.await("weir_coap_"+name+"_total", -1); n == 0 {

@@ -1,14 +1,10 @@
 package main
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 )
-
-var update = flag.Bool("update", false, "write docs/commands.md anew")
 
 // commandTable is a row for each command, with its page.
 func commandTable() string {
@@ -30,21 +26,5 @@ func commandTable() string {
 }
 
 func TestTheTableOfCommandsIsCurrent(t *testing.T) {
-	const path, begin, end = docsFolder + "commands.md", "<!-- commands -->\n", "<!-- end of commands -->"
-	text := readPage(t, path)
-	before, rest, ok := strings.Cut(text, begin)
-	_, after, ended := strings.Cut(rest, end)
-	if !ok || !ended {
-		t.Fatalf("%s has no place for the table", path)
-	}
-	wanted := before + begin + commandTable() + end + after
-	if wanted == text {
-		return
-	}
-	if !*update {
-		t.Fatalf("%s is not what the commands say; write it anew: go test ./cmd/weir -run TestTheTable -update", path)
-	}
-	if err := os.WriteFile(path, []byte(wanted), 0o644); err != nil { //nolint:gosec // a page
-		t.Fatal(err)
-	}
+	checkGenerated(t, "commands.md", "commands", commandTable())
 }

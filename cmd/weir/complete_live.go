@@ -4,39 +4,45 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/url"
 	"path/filepath"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
-	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
 // liveTimeout is how long a shell waits for names: whoever typed the key looks at it.
 const liveTimeout = time.Second
 
-// ask has the running part answer for a completion; where none does, the shell says so.
-func (f *clientFlags) ask(cmd *cobra.Command, path string, query url.Values, answer any) (help []string, ok bool) {
-	client, err := f.client()
+// ask sends a request for a completion; where nobody answers, the shell says so.
+func ask[T any](cmd *cobra.Command, f *clientFlags, request func(context.Context, *client.Client) (*T, error)) (answer *T, help []string) {
+	running, err := f.client()
 	if err == nil {
 		ctx, cancel := context.WithTimeout(cmd.Context(), liveTimeout)
 		defer cancel()
-		err = client.Get(ctx, path, query, answer)
+		answer, err = request(ctx, running)
 	}
 	if err != nil {
-		return cobra.AppendActiveHelp(nil, err.Error()), false
+		return nil, cobra.AppendActiveHelp(nil, err.Error())
 	}
-	return nil, true
+	return answer, nil
+}
+
+func askStatus(ctx context.Context, c *client.Client) (*v1.LBStatus, error) { return c.LBStatus(ctx) }
+
+func askUsers(ctx context.Context, c *client.Client) (*v1.TurnUserList, error) {
+	return c.Users(ctx, client.UserQuery{Limit: 1000})
 }
 
 // services completes the names of a running balancer's services; with backends also SERVICE/BACKEND.
 func (f *clientFlags) services(backends bool) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-		var status lbStatus
-		if help, ok := f.ask(cmd, "/status", nil, &status); !ok {
+		status, help := ask(cmd, f, askStatus)
+		if status == nil {
 			return help, noFiles
 		}
 		var names []string
@@ -55,8 +61,8 @@ func (f *clientFlags) services(backends bool) cobra.CompletionFunc {
 
 // backends completes the names of backends alone.
 func (f *clientFlags) backends(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-	var status lbStatus
-	if help, ok := f.ask(cmd, "/status", nil, &status); !ok {
+	status, help := ask(cmd, f, askStatus)
+	if status == nil {
 		return help, noFiles
 	}
 	wanted, names := cmd.Flag("service").Value.String(), []string(nil)
@@ -72,10 +78,10 @@ func (f *clientFlags) backends(cmd *cobra.Command, _ []string, typed string) ([]
 }
 
 // users completes a column of a gateway's allocations.
-func (f *clientFlags) users(column func(*gateway.User) string) cobra.CompletionFunc {
+func (f *clientFlags) users(column func(*v1.TurnUser) string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-		var list turnUserList
-		if help, ok := f.ask(cmd, "/users", url.Values{"limit": {"1000"}}, &list); !ok {
+		list, help := ask(cmd, f, askUsers)
+		if list == nil {
 			return help, noFiles
 		}
 		var names []string

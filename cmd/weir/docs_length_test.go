@@ -12,6 +12,9 @@ var longPages = map[string]string{
 	"commands.md":     "the generated table of all commands",
 	"figures.md":      "all figures",
 	"findings.md":     "all findings and their tests",
+	"metrics.md":      "the generated tables of all metrics",
+	"options.md":      "the generated tables of all keys",
+	"reasons.md":      "the generated tables of all reasons",
 	"tables.md":       "all bounded tables and their tests",
 }
 

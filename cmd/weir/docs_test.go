@@ -97,11 +97,11 @@ func TestEveryKeyIsOnItsPage(t *testing.T) {
 		spec any
 		more []string // pages for some of the keys
 	}{
-		{"lb-config.md", lb.Spec{}, []string{"lb-cid.md", "lb-mark.md", "lb-nfqlb.md"}},
-		{"coap-server.md", node.Config{}, []string{"coap-cluster.md"}},
-		{"turn-config.md", gateway.Config{}, nil},
+		{"options.md", lb.Spec{}, nil},
+		{"options.md", node.Config{}, nil},
+		{"options.md", gateway.Config{}, nil},
 		{"turn-stunner.md", stunnerd.Config{}, nil},
-		{"snat-config.md", snat.File{}, nil},
+		{"options.md", snat.File{}, nil},
 	} {
 		page, spec := part.page, part.spec
 		text := readPage(t, docsFolder+page)

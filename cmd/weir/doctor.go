@@ -3,15 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/datapath/doctor"
+	"github.com/weir-lb/weir/internal/finding"
 	"github.com/weir-lb/weir/internal/privilege"
-	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // errFailed is returned when a finding has the level fail; the table names it.
@@ -71,12 +70,12 @@ Exit codes: 0 nothing is lost (there may be warnings), 1 something is, 2 wrong u
 			if asJSON {
 				err = printJSON(cmd.OutOrStdout(), findings)
 			} else {
-				err = printFindings(cmd.OutOrStdout(), findings)
+				err = finding.Print(cmd.OutOrStdout(), findings)
 			}
 			switch {
 			case err != nil:
 				return err
-			case doctor.Worst(findings) != doctor.Fail:
+			case finding.Worst(findings) != finding.Fail:
 				return nil
 			case asJSON:
 				return &exitError{code: exitFailure} // the JSON contains the reason
@@ -113,16 +112,4 @@ func (f *rulesFlags) arguments(cmd *cobra.Command) string {
 		}
 	}
 	return strings.Join(words, " ")
-}
-
-func printFindings(w io.Writer, findings []doctor.Finding) error {
-	table := terminal.NewTable(w, false)
-	fmt.Fprintln(table, "LEVEL\tCHECK\tFINDING")
-	for _, f := range findings {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Level, f.Check, f.What)
-		if f.Remedy != "" {
-			fmt.Fprintf(table, "\t\tremedy: %s\n", f.Remedy)
-		}
-	}
-	return table.Flush()
 }

@@ -30,7 +30,7 @@ type ward struct {
 	args []string // of doctor
 }
 
-type finding struct {
+type doctorFinding struct {
 	Check, Level, What string
 	Remedy             string `json:"cure"`
 }
@@ -123,7 +123,7 @@ func (w *ward) background(line string) (end func()) {
 }
 
 // examine runs the doctor and returns what is not ok.
-func (w *ward) examine(args ...string) (bad []finding, code int) {
+func (w *ward) examine(args ...string) (bad []doctorFinding, code int) {
 	w.t.Helper()
 	cmd := w.command(w.lb, `exec weir doctor --json "$@"`)
 	cmd.Args = append(append(cmd.Args, "doctor"), args...)
@@ -136,7 +136,7 @@ func (w *ward) examine(args ...string) (bad []finding, code int) {
 	} else if err != nil {
 		w.t.Fatal(err)
 	}
-	var all []finding
+	var all []doctorFinding
 	if err := json.Unmarshal(out, &all); err != nil {
 		w.t.Fatalf("doctor: %v in %s\n%s", err, out, complaint)
 	}
@@ -160,7 +160,7 @@ func (w *ward) examine(args ...string) (bad []finding, code int) {
 }
 
 // await examines until the findings please.
-func (w *ward) await(what string, args []string, good func(bad []finding) bool) []finding {
+func (w *ward) await(what string, args []string, good func(bad []doctorFinding) bool) []doctorFinding {
 	w.t.Helper()
 	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 		bad, _ := w.examine(args...)
@@ -173,10 +173,10 @@ func (w *ward) await(what string, args []string, good func(bad []finding) bool) 
 	}
 }
 
-func healthy(bad []finding) bool { return len(bad) == 0 }
+func healthy(bad []doctorFinding) bool { return len(bad) == 0 }
 
 // treat types the cures of the findings until there are none of that check.
-func (w *ward) treat(what string, bad []finding, args []string) {
+func (w *ward) treat(what string, bad []doctorFinding, args []string) {
 	w.t.Helper()
 	for range 4 {
 		for _, f := range bad {
@@ -238,7 +238,7 @@ func TestRootDoctorFindsAndCures(t *testing.T) {
 	} {
 		w.shell(c.spoil...)
 		bad, _ := w.examine(w.args...)
-		if !slices.ContainsFunc(bad, func(f finding) bool {
+		if !slices.ContainsFunc(bad, func(f doctorFinding) bool {
 			return f.Check == c.check && f.Level == c.level && strings.Contains(f.What, c.what)
 		}) {
 			t.Errorf("%s: found %+v", strings.Join(c.spoil, "; "), bad)
@@ -269,8 +269,8 @@ func TestRootDoctorWatchesQueues(t *testing.T) {
 	w := newWard(t, wardSpec)
 	w.shell("weir lb rules " + strings.Join(w.args, " ") + " --apply")
 	admin := " --admin unix:" + filepath.Join(t.TempDir(), "s")
-	only := func(check, what string) func([]finding) bool {
-		return func(bad []finding) bool {
+	only := func(check, what string) func([]doctorFinding) bool {
+		return func(bad []doctorFinding) bool {
 			return len(bad) > 0 && bad[0].Check == check && strings.Contains(bad[0].What, what)
 		}
 	}
@@ -285,7 +285,7 @@ func TestRootDoctorWatchesQueues(t *testing.T) {
 	bad = w.await("two", w.args, only("listener", "several programs serve these queues"))
 	w.shell(bad[0].Remedy)
 	bad = w.await("one was stopped", w.args, only("listener", "nobody listens to queue"))
-	if slices.ContainsFunc(bad, func(f finding) bool { return strings.Contains(f.What, "several programs") }) {
+	if slices.ContainsFunc(bad, func(f doctorFinding) bool { return strings.Contains(f.What, "several programs") }) {
 		t.Errorf("still several programs: %+v", bad)
 	}
 	first()
@@ -306,7 +306,7 @@ func TestRootDoctorWatchesQueues(t *testing.T) {
 		if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
-		bad = w.await("flooded with"+c.options+"\n"+out.String(), w.args, func(bad []finding) bool {
+		bad = w.await("flooded with"+c.options+"\n"+out.String(), w.args, func(bad []doctorFinding) bool {
 			// The flood is a part of the wait: a packet more each time, until the queue has dropped one.
 			flood := w.command(w.lab.Namespace("client"), "ping -q -c 200 -i 0.002 -W 1 -s 1200 10.96.0.1 || true")
 			if text, err := flood.CombinedOutput(); err != nil {
@@ -339,7 +339,7 @@ services:
 		if step != "" {
 			w.shell(step)
 		}
-		bad := w.await("by hand", w.args, func(bad []finding) bool { return len(bad) == 1 && bad[0].Check == "mark_routes" })
+		bad := w.await("by hand", w.args, func(bad []doctorFinding) bool { return len(bad) == 1 && bad[0].Check == "mark_routes" })
 		w.shell(strings.ReplaceAll(bad[0].Remedy, "ADDRESS", "10.62.0.2"))
 		w.await("made by hand", w.args, healthy)
 	}

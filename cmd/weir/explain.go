@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -195,10 +196,7 @@ func printTrace(w io.Writer, t *tracer, asJSON, steps bool) error {
 		encoder := json.NewEncoder(w)
 		encoder.SetEscapeHTML(false)
 		encoder.SetIndent("", "  ")
-		return encoder.Encode(struct {
-			Packets []traced     `json:"packets"`
-			Summary traceSummary `json:"summary"`
-		}{t.rows, t.summary})
+		return encoder.Encode(v1.Explanation{Packets: t.rows, Summary: t.summary})
 	}
 	if steps {
 		return printSteps(w, t.rows)

@@ -3,12 +3,12 @@ package main
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
 
@@ -118,11 +118,8 @@ func TestExplainCapture(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got struct {
-		Packets []traced
-		Summary traceSummary
-	}
-	if err := json.Unmarshal([]byte(out), &got); err != nil {
+	var got v1.Explanation
+	if err := readStrictly([]byte(out), &got); err != nil {
 		t.Fatal(err)
 	}
 	var rows []string

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/steering/flow"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
@@ -37,27 +38,10 @@ type heldPacket struct {
 }
 
 // traced is one packet's row.
-type traced struct {
-	Number  int      `json:"number"`           // in the order given; a held fragment appears again when it is released
-	Time    *float64 `json:"time_s,omitempty"` // seconds since the first packet of a capture
-	Flow    string   `json:"flow,omitempty"`
-	Kind    string   `json:"kind,omitempty"`
-	Action  string   `json:"action"`
-	Reason  string   `json:"reason"`
-	Service string   `json:"service,omitempty"`
-	Backend string   `json:"backend,omitempty"`
-	Rule    string   `json:"rule,omitempty"`   // the flow rule that chose the service
-	Member  string   `json:"member,omitempty"` // the balancer of the tier that gets it
-	Mark    uint32   `json:"mark,omitempty"`   // its fwmark
-	Why     []string `json:"why,omitempty"`
-}
+type traced = v1.ExplainedPacket
 
 // traceSummary counts decisions.
-type traceSummary struct {
-	Packets  int            `json:"packets"`
-	Reasons  map[string]int `json:"reasons"`
-	Backends map[string]int `json:"backends"`
-}
+type traceSummary = v1.ExplainSummary
 
 func newTracer(snapshot *lb.Snapshot) *tracer {
 	return &tracer{

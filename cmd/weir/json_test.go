@@ -17,7 +17,7 @@ import (
 func TestKeysHaveOneStyle(t *testing.T) {
 	key := regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 	seen := 0
-	for _, root := range []string{".", "../../internal"} {
+	for _, root := range []string{".", "../../internal", "../../api"} {
 		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err

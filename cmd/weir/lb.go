@@ -9,10 +9,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/datapath/doctor"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -108,8 +110,8 @@ func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues
 	adminConfig := admin.Config{
 		Ready:    loop.Ready,
 		Status:   func() any { return balancer.statusOf(loop.Status()) },
-		Metrics:  func() []admin.Sample { return append(loopSamples(loop), balancer.samples()...) },
-		Flows:    func(yield func(admin.Flow) bool) { balancer.flows(loop.Snapshot(), yield) },
+		Metrics:  func() []metrics.Sample { return append(loopSamples(loop), balancer.samples()...) },
+		Flows:    func(yield func(v1.Flow) bool) { balancer.flows(loop.Snapshot(), yield) },
 		Override: overrideOf(loop),
 	}
 	if balancer.console != nil {
@@ -154,15 +156,15 @@ func (unknownTarget) Is(target error) bool { return target == admin.ErrUnknownTa
 // balancer is an opened data path with what the admin API shows of it. console is nil if there is none.
 type balancer struct {
 	datapath control.Datapath
-	samples  func() []admin.Sample
-	flows    func(snapshot *lb.Snapshot, yield func(admin.Flow) bool)
+	samples  func() []metrics.Sample
+	flows    func(snapshot *lb.Snapshot, yield func(v1.Flow) bool)
 	console  func(*control.Loop) func(ctx context.Context, in io.Reader, out io.Writer) error
 	abandon  func() error                                                                              // Close for a start that failed; nil: Close
-	status   func(control.Status) any                                                                  // adds what the data path knows; nil: nothing
+	status   func(v1.BalancerStatus) any                                                               // adds what the data path knows; nil: nothing
 	trace    func(ctx context.Context, query url.Values, write func(line any, flush bool) error) error // nil: not here
 }
 
-func (b *balancer) statusOf(s control.Status) any {
+func (b *balancer) statusOf(s v1.BalancerStatus) any {
 	if b.status == nil {
 		return s
 	}
@@ -170,44 +172,6 @@ func (b *balancer) statusOf(s control.Status) any {
 }
 
 // loopSamples returns the metrics of the control loop, the same for each data path.
-func loopSamples(loop *control.Loop) []admin.Sample {
-	status := loop.Status()
-	samples := configSamples(status.Generation, status.Error != "", status.Reloads, status.Failures)
-	for i := range status.Services {
-		service := &status.Services[i]
-		open := 0.0
-		if service.State == "fail_open" {
-			open = 1
-		}
-		samples = append(samples, admin.Sample{
-			Name: "weir_service_fail_open", Help: "1 while every probe of the service fails and none is believed.",
-			Labels: []admin.Label{{Name: "service", Value: service.Name}}, Value: open,
-		})
-		for j := range service.Backends {
-			backend := &service.Backends[j]
-			labels := []admin.Label{{Name: "service", Value: service.Name}, {Name: "backend", Value: backend.Name}}
-			up := 0.0
-			if backend.State == lb.Up {
-				up = 1
-			}
-			samples = append(samples,
-				admin.Sample{Name: "weir_backend_up", Help: "1 while the backend takes new flows.", Labels: labels, Value: up},
-				admin.Sample{Name: "weir_backend_share", Help: "Share of new flows, 0 to 1.", Labels: labels, Value: backend.Share})
-		}
-	}
-	return samples
-}
-
-// configSamples returns the metrics of any part that applies a configuration file while it runs.
-func configSamples(generation uint64, failed bool, reloads, failures uint64) []admin.Sample {
-	last := 0.0
-	if failed {
-		last = 1
-	}
-	return []admin.Sample{
-		{Name: "weir_generation", Help: "Number of the applied configuration.", Value: float64(generation)},
-		{Name: "weir_config_failed", Help: "1 while the last change was refused.", Value: last},
-		{Name: "weir_config_reloads_total", Help: "Configurations applied.", Counter: true, Value: float64(reloads)},
-		{Name: "weir_config_failures_total", Help: "Changes refused.", Counter: true, Value: float64(failures)},
-	}
+func loopSamples(loop *control.Loop) []metrics.Sample {
+	return metrics.Of(loop.Status(), loop.Timings())
 }

@@ -1,18 +1,18 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/control"
-	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/readfile"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/terminal"
@@ -65,26 +65,26 @@ Exit codes: 0 all well, 1 the last change was refused, a service has no backend,
 			if err != nil {
 				return err
 			}
-			var status lbStatus
-			if err := client.Get(cmd.Context(), "/status", nil, &status); err != nil {
+			status, err := client.LBStatus(cmd.Context())
+			if err != nil {
 				return err
 			}
 			if flags.asJSON {
 				err = printJSON(cmd.OutOrStdout(), status)
 			} else {
-				err = printStatus(cmd.OutOrStdout(), &status)
+				err = printStatus(cmd.OutOrStdout(), status)
 			}
 			if err != nil {
 				return err
 			}
-			return unwell(&status.Status)
+			return unwell(&status.BalancerStatus)
 		},
 	}
 	flags.add(cmd, lbPart(), natPart())
 	return cmd
 }
 
-func printStatus(w io.Writer, status *lbStatus) error {
+func printStatus(w io.Writer, status *v1.LBStatus) error {
 	fmt.Fprintf(w, "data path %s, generation %d, applied %s ago\n", status.Datapath, status.Generation,
 		time.Since(status.AppliedAt).Round(time.Second))
 	table := terminal.NewTable(w, false)
@@ -117,7 +117,7 @@ func printStatus(w io.Writer, status *lbStatus) error {
 }
 
 // backendsUp counts the backends that take new flows and are not failing: in fail-open, all that take any fail.
-func backendsUp(s *control.ServiceStatus) string {
+func backendsUp(s *v1.ServiceStatus) string {
 	if s.State == "fail_open" {
 		return fmt.Sprintf("0 of %d (fail open)", len(s.Backends))
 	}
@@ -131,7 +131,7 @@ func backendsUp(s *control.ServiceStatus) string {
 }
 
 // unwell returns an error when an operator should check the balancer.
-func unwell(status *control.Status) error {
+func unwell(status *v1.BalancerStatus) error {
 	if status.Error != "" {
 		return fmt.Errorf("the last change was refused: %s", status.Error)
 	}
@@ -146,11 +146,14 @@ func unwell(status *control.Status) error {
 // newLBOverrideCommands returns the commands drain, undrain, down and up, which differ only in their words.
 func newLBOverrideCommands() []*cobra.Command {
 	var commands []*cobra.Command
-	for _, c := range []struct{ verb, short, done string }{
-		{"drain", "Give a backend, or all of a service, no new flows", "drained: old flows stay, new ones go elsewhere"},
-		{"undrain", "Take back drain, down or up", "back to what configuration and probes say"},
-		{"down", "Take a backend, or a whole service, out at once", "down: nothing is sent there"},
-		{"up", "Give a backend new flows whatever its probe says", "up, whatever the probe says"},
+	for _, c := range []struct {
+		verb, short, done string
+		do                func(c *client.Client, ctx context.Context, service, backend string) (*v1.OverrideAnswer, error)
+	}{
+		{"drain", "Give a backend, or all of a service, no new flows", "drained: old flows stay, new ones go elsewhere", (*client.Client).Drain},
+		{"undrain", "Take back drain, down or up", "back to what configuration and probes say", (*client.Client).Undrain},
+		{"down", "Take a backend, or a whole service, out at once", "down: nothing is sent there", (*client.Client).Down},
+		{"up", "Give a backend new flows whatever its probe says", "up, whatever the probe says", (*client.Client).Up},
 	} {
 		var flags clientFlags
 		cmd := &cobra.Command{
@@ -171,9 +174,8 @@ func newLBOverrideCommands() []*cobra.Command {
 					return err
 				}
 				service, backend, _ := strings.Cut(args[0], "/")
-				query := url.Values{"service": {service}, "backend": {backend}}
-				var answer map[string]string
-				if err := client.Post(cmd.Context(), "/"+c.verb, query, &answer); err != nil {
+				answer, err := c.do(client, cmd.Context(), service, backend)
+				if err != nil {
 					return err
 				}
 				if flags.asJSON {
@@ -193,9 +195,9 @@ func newLBOverrideCommands() []*cobra.Command {
 }
 
 // printStillOverridden names the backends of a service that an operator changed one by one: that outlives the service's undrain.
-func printStillOverridden(cmd *cobra.Command, client *admin.Client, service string) error {
-	var status lbStatus
-	if err := client.Get(cmd.Context(), "/status", nil, &status); err != nil {
+func printStillOverridden(cmd *cobra.Command, running *client.Client, service string) error {
+	status, err := running.LBStatus(cmd.Context())
+	if err != nil {
 		return err
 	}
 	for i := range status.Services {

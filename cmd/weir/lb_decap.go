@@ -11,8 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/decap"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/terminal"
 )
@@ -103,7 +105,7 @@ func runDecap(ctx context.Context, out, errOut io.Writer, c decap.Config, flags 
 	adminConfig := admin.Config{
 		Ready:   func() error { return nil },
 		Status:  func() any { return decapStatus(d, c, started) },
-		Metrics: func() []admin.Sample { return decapSamples(d) },
+		Metrics: func() []metrics.Sample { return metrics.Of(decapStatus(d, c, started)) },
 	}
 	if err := serve(ctx, flags, log, adminConfig, nil, d.Run); err != nil {
 		return err
@@ -120,42 +122,17 @@ func runDecap(ctx context.Context, out, errOut io.Writer, c decap.Config, flags 
 	return table.Flush()
 }
 
-type decapReport struct {
-	Interface string                 `json:"interface"`
-	Hook      string                 `json:"hook"`
-	From      []netip.Prefix         `json:"from"`
-	Seconds   float64                `json:"seconds"`
-	Counters  map[string]decap.Count `json:"counters"`
-	Error     string                 `json:"error,omitempty"`
-}
-
-func decapStatus(d *decap.Decap, c decap.Config, started time.Time) decapReport {
+func decapStatus(d *decap.Decap, c decap.Config, started time.Time) v1.DecapStatus {
 	hook, _ := d.Hook()
 	counts, err := d.Counters()
-	report := decapReport{Interface: c.Interface, Hook: hook.String(), From: c.From, Seconds: time.Since(started).Seconds(), Counters: counts}
+	report := v1.DecapStatus{Interface: c.Interface, Hook: hook.String(), From: c.From, Seconds: time.Since(started).Seconds(), Counters: counts}
 	if err != nil {
 		report.Error = err.Error()
 	}
 	return report
 }
 
-func decapSamples(d *decap.Decap) []admin.Sample {
-	counts, err := d.Counters()
-	if err != nil {
-		return nil
-	}
-	var samples []admin.Sample
-	for _, name := range sortedNames(counts) {
-		labels := []admin.Label{{Name: "outcome", Value: name}}
-		samples = append(samples, admin.Sample{
-			Name: "weir_decap_packets_total", Help: "Packets by what became of their tunnel.", Counter: true,
-			Labels: labels, Value: float64(counts[name].Packets),
-		})
-	}
-	return samples
-}
-
-func sortedNames(counts map[string]decap.Count) []string {
+func sortedNames(counts map[string]v1.Count) []string {
 	names := make([]string, 0, len(counts))
 	for name := range counts {
 		names = append(names, name)

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -27,8 +29,8 @@ func TestRootDecapStartsAndStops(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	log := &lockedBuffer{}
-	cmd := exec.Command(self, "lb", "decap", "--interface", "eth0", "--from", "10.2.0.1", "--hook", "xdp", "--json")
+	log, socket := &lockedBuffer{}, filepath.Join(t.TempDir(), "s")
+	cmd := exec.Command(self, "lb", "decap", "--interface", "eth0", "--from", "10.2.0.1", "--hook", "xdp", "--json", "--admin", "unix:"+socket)
 	cmd.Stdout, cmd.Stderr = &out, log
 	host := lab.Namespace("a")
 	if err := host.Start(cmd); err != nil {
@@ -49,11 +51,12 @@ func TestRootDecapStartsAndStops(t *testing.T) {
 	if text, err := host.Exec(t.Context(), "ip", "link", "show", "eth0"); err != nil || !strings.Contains(text, "xdp") {
 		t.Errorf("no program on eth0: %v %s", err, text)
 	}
+	checkMetrics(t, "the tunnel's end", httpGet(t, socket, "/metrics"))
 	cmd.Process.Signal(syscall.SIGINT)
 	if err := <-ended; err != nil {
 		t.Fatalf("ended with %v: %s", err, log.String())
 	}
-	var report decapReport
+	var report v1.DecapStatus
 	if err := json.Unmarshal(out.Bytes(), &report); err != nil || report.Hook != "xdp" || len(report.Counters) < 9 {
 		t.Errorf("report %v: %s", err, out.String())
 	}

@@ -8,16 +8,15 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/control"
-	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/terminal"
@@ -95,18 +94,18 @@ func openEBPF(flags *ebpfFlags, log *slog.Logger) (*balancer, error) {
 	return &balancer{
 		datapath: datapath,
 		abandon:  datapath.Abandon,
-		samples:  func() []admin.Sample { return ebpfSamples(datapath.Counters(), datapath.Report()) },
-		flows: func(_ *lb.Snapshot, yield func(admin.Flow) bool) {
+		samples:  func() []metrics.Sample { return ebpfSamples(datapath) },
+		flows: func(_ *lb.Snapshot, yield func(v1.Flow) bool) {
 			datapath.Flows(func(f ebpf.Flow) bool { return yield(ebpfFlow(&f)) })
 		},
-		status: func(s control.Status) any {
-			return lbStatus{Status: s, Kernel: &kernelStatus{Report: datapath.Report(), kernelCounters: countersText(datapath.Counters())}}
+		status: func(s v1.BalancerStatus) any {
+			return v1.LBStatus{BalancerStatus: s, Kernel: &v1.EBPFStatus{EBPFReport: datapath.Report(), EBPFCounters: countersText(datapath.Counters())}}
 		},
 	}, nil
 }
 
-func ebpfFlow(f *ebpf.Flow) admin.Flow {
-	flow := admin.Flow{
+func ebpfFlow(f *ebpf.Flow) v1.Flow {
+	flow := v1.Flow{
 		Protocol: lb.Protocol(f.Protocol).String(), Client: f.Client.String(), VIP: f.VIP.String(),
 		Service: f.Service, Backend: f.Backend, Expires: -1, State: f.State,
 	}
@@ -119,151 +118,48 @@ func ebpfFlow(f *ebpf.Flow) admin.Flow {
 	return flow
 }
 
-// lbStatus is /status of `weir lb run`: the loop's status and that of the data path.
-type lbStatus struct {
-	control.Status
-	Kernel *kernelStatus  `json:"ebpf,omitempty"`
-	Queues *nfqueueStatus `json:"nfqueue,omitempty"`
-	Fast   *fastStatus    `json:"fast,omitempty"` // of nfqueue; in use, its program's part is in Kernel
-}
-
-type kernelStatus struct {
-	ebpf.Report
-	kernelCounters
-}
-
-// kernelCounters are running totals by name.
-type kernelCounters struct {
-	Other    map[string]ebpf.Count                       `json:"other"` // by reason
-	Reasons  map[string]map[string]ebpf.Count            `json:"reasons"`
-	Backends map[string]map[string]kernelBackendCounters `json:"backends"`
-	// Live flows that made room in a full table: unproven ones for new flows, proven ones for packets whose CID names a live owner.
-	FlowsEvicted   uint64 `json:"flows_evicted"`
-	FlowsDisplaced uint64 `json:"flows_displaced"`
-}
-
-// kernelBackendCounters are one backend's.
-type kernelBackendCounters struct {
-	In     ebpf.Count `json:"in"`
-	Out    ebpf.Count `json:"out"`
-	Opened uint64     `json:"opened_flows"`
-}
-
-// removedBackends is the name under which a service's former backends are counted.
-const removedBackends = "(removed)"
-
-func countersText(c ebpf.Counters) kernelCounters {
-	text := kernelCounters{
-		Other: reasonsText(c.Other), Reasons: map[string]map[string]ebpf.Count{}, Backends: map[string]map[string]kernelBackendCounters{},
+func countersText(c ebpf.Counters) v1.EBPFCounters {
+	text := v1.EBPFCounters{
+		Other: reasonsText(c.Other), Reasons: map[string]map[string]v1.Count{}, Backends: map[string]map[string]v1.EBPFBackendCounters{},
 		FlowsEvicted: c.FlowsEvicted, FlowsDisplaced: c.FlowsDisplaced,
 	}
 	for name, reasons := range c.Services {
 		text.Reasons[name] = reasonsText(reasons)
-		text.Backends[name] = map[string]kernelBackendCounters{}
+		text.Backends[name] = map[string]v1.EBPFBackendCounters{}
 	}
 	for target, b := range c.Backends {
-		text.Backends[target.Service][target.Backend] = kernelBackendCounters(b)
+		text.Backends[target.Service][target.Backend] = backendText(b)
 	}
 	for name, b := range c.Gone {
 		if b != (ebpf.BackendCounts{}) {
-			text.Backends[name][removedBackends] = kernelBackendCounters(b)
+			text.Backends[name][ebpf.Removed] = backendText(b)
 		}
 	}
 	return text
 }
 
-func reasonsText(counts [lb.NumReasons]ebpf.Count) map[string]ebpf.Count {
-	text := map[string]ebpf.Count{}
+func backendText(c ebpf.BackendCounts) v1.EBPFBackendCounters {
+	return v1.EBPFBackendCounters{In: v1.Count(c.In), Out: v1.Count(c.Out), Opened: c.Opened}
+}
+
+func reasonsText(counts [lb.NumReasons]ebpf.Count) map[string]v1.Count {
+	text := map[string]v1.Count{}
 	for reason, c := range counts {
 		if c.Packets > 0 {
-			text[lb.Reason(reason).String()] = c
+			text[lb.Reason(reason).String()] = v1.Count(c)
 		}
 	}
 	return text
 }
 
-// ebpfSamples returns the metrics for Prometheus. Reasons that never happened are left out.
-func ebpfSamples(c ebpf.Counters, r ebpf.Report) []admin.Sample {
-	var samples []admin.Sample
-	add := func(name, help string, counter bool, value float64, labels ...string) {
-		s := admin.Sample{Name: name, Help: help, Counter: counter, Value: value}
-		for i := 0; i < len(labels); i += 2 {
-			s.Labels = append(s.Labels, admin.Label{Name: labels[i], Value: labels[i+1]})
-		}
-		samples = append(samples, s)
-	}
-	text := countersText(c)
-	text.Reasons[""] = text.Other
-	for _, service := range sortedKeys(text.Reasons) {
-		for _, reason := range sortedKeys(text.Reasons[service]) {
-			n := text.Reasons[service][reason]
-			add("weir_packets_total", "Packets by service and by the reason of their treatment; an empty service: none, or one that is gone.", true, float64(n.Packets), "service", service, "reason", reason)
-			add("weir_bytes_total", "Bytes of those packets, from the IP header on.", true, float64(n.Bytes), "service", service, "reason", reason)
-		}
-	}
-	for _, service := range sortedKeys(text.Backends) {
-		for _, backend := range sortedKeys(text.Backends[service]) {
-			n := text.Backends[service][backend]
-			for _, direction := range []struct {
-				name  string
-				count ebpf.Count
-			}{{"to_backend", n.In}, {"from_backend", n.Out}} {
-				labels := []string{"service", service, "backend", backend, "direction", direction.name}
-				add("weir_backend_packets_total", "Packets by backend; those from it only in mode nat.", true, float64(direction.count.Packets), labels...)
-				add("weir_backend_bytes_total", "Bytes by backend.", true, float64(direction.count.Bytes), labels...)
-			}
-			add("weir_backend_flows_opened_total", "Flows by the backend they were given.", true, float64(n.Opened), "service", service, "backend", backend)
-		}
-	}
-	for _, t := range r.Tables {
-		add("weir_table_entries", "Entries in use, by table.", false, float64(t.Used), "table", t.Name)
-		add("weir_table_size", "Bound of a table.", false, float64(t.Size), "table", t.Name)
-		if t.Name == "flows" {
-			add("weir_table_proven", "Entries that have proven themselves, by table.", false, float64(t.Proven), "table", t.Name)
-		}
-	}
-	for _, n := range []struct {
-		event string
-		value uint64
-	}{
-		{"evicted_known", c.FragmentEvictions.Known},
-		{"evicted_left", c.FragmentEvictions.Left},
-		{"evicted_waiting", c.FragmentEvictions.Waiting},
-		{"evicted_lost", c.FragmentEvictions.Lost},
-		{"held_evicted", c.FragmentEvictions.Held},
-	} {
-		add("weir_fragment_events_total", "What happened in the fragment tables.", true, float64(n.value), "event", n.event)
-	}
-	add("weir_table_evicted_total", "Unproven entries removed for new ones, by table.", true, float64(c.FlowsEvicted), "table", "flows")
-	add("weir_table_displaced_total", "Proven entries removed for packets whose CID names a live owner, by table.", true, float64(c.FlowsDisplaced), "table", "flows")
-	for _, h := range r.NextHops {
-		ready := 0.0
-		if h.State == "ready" {
-			ready = 1
-		}
-		add("weir_next_hop_ready", "1 while the way to a backend is known.", false, ready, "service", h.Service, "backend", h.Backend, "address", h.Address)
-	}
-	for _, i := range r.Interfaces {
-		attached := 1.0
-		if i.Gone {
-			attached = 0
-		}
-		add("weir_attached", "1 for each interface with a program, by hook; 0 while it is gone.", false, attached, "interface", i.Name, "hook", i.Hook)
-	}
-	return samples
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
+// ebpfSamples returns the metrics of the kernel data path, or of the fast path's program.
+func ebpfSamples(datapath *ebpf.Datapath) []metrics.Sample {
+	counters, report := datapath.Counters(), datapath.Report()
+	return metrics.Of(counters.Common(report.Tables), &counters, &report)
 }
 
 // printKernel writes what `weir lb status` adds for the kernel data path.
-func printKernel(w io.Writer, k *kernelStatus) error {
+func printKernel(w io.Writer, k *v1.EBPFStatus) error {
 	table := terminal.NewTable(w, false)
 	took := ""
 	if k.TookOver {

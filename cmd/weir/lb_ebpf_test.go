@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,7 +21,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
@@ -103,7 +105,7 @@ func (k *kernelLB) start() {
 		cmd.Wait()
 		close(ended)
 	}()
-	k.until("an answer", func(*lbStatus) bool { return true })
+	k.until("an answer", func(*v1.LBStatus) bool { return true })
 }
 
 // end sends a signal and waits.
@@ -117,14 +119,18 @@ func (k *kernelLB) end(signal syscall.Signal) {
 }
 
 // until waits for a state of the running weir.
-func (k *kernelLB) until(what string, ok func(*lbStatus) bool) *lbStatus {
+func (k *kernelLB) until(what string, ok func(*v1.LBStatus) bool) *v1.LBStatus {
 	k.t.Helper()
-	client := admin.NewClient("unix:"+k.socket, "")
+	client := client.New("unix:"+k.socket, "")
 	for deadline := time.Now().Add(60 * time.Second); ; {
-		status := new(lbStatus)
-		err := client.Get(k.t.Context(), "/status", nil, status)
-		if err == nil && ok(status) {
-			return status
+		status := new(v1.LBStatus)
+		var text json.RawMessage
+		err := client.Get(k.t.Context(), "/status", nil, &text)
+		if err == nil {
+			must(k.t, readStrictly(text, status))
+			if ok(status) {
+				return status
+			}
 		}
 		select {
 		case <-k.ended:
@@ -140,9 +146,9 @@ func (k *kernelLB) until(what string, ok func(*lbStatus) bool) *lbStatus {
 // reload writes a configuration and waits until it is in force.
 func (k *kernelLB) reload(config string) {
 	k.t.Helper()
-	before := k.until("status", func(*lbStatus) bool { return true }).Reloads
+	before := k.until("status", func(*v1.LBStatus) bool { return true }).Reloads
 	k.write(config)
-	k.until("the reload", func(s *lbStatus) bool { return s.Reloads > before && s.Error == "" })
+	k.until("the reload", func(s *v1.LBStatus) bool { return s.Reloads > before && s.Error == "" })
 }
 
 // answerAs serves TCP and UDP at an address inside a namespace: each line or datagram comes back behind the name.
@@ -359,7 +365,7 @@ func flowsOutliveWeir(t *testing.T, hook string) {
 			k.start()
 		}
 	}
-	if !k.until("status", func(*lbStatus) bool { return true }).Kernel.TookOver {
+	if !k.until("status", func(*v1.LBStatus) bool { return true }).Kernel.TookOver {
 		t.Error("the last start found nothing in the pins")
 	}
 	names := map[string]int{}
@@ -386,7 +392,7 @@ func TestRootKernelDrain(t *testing.T) {
 		old = append(old, newTalker(t, client, "tcp", "10.0.0.1:80"))
 	}
 	opened := func() uint64 {
-		return k.until("status", func(*lbStatus) bool { return true }).Kernel.Backends["nat"]["b"].Opened
+		return k.until("status", func(*v1.LBStatus) bool { return true }).Kernel.Backends["nat"]["b"].Opened
 	}
 	if out, code := weir(t, "lb", "drain", "nat/b", at); code != 0 {
 		t.Fatalf("drain: %d %s", code, out)
@@ -439,8 +445,8 @@ func TestRootKernelDrain(t *testing.T) {
 	metrics := httpGet(t, k.socket, "/metrics")
 	checkMetrics(t, "the kernel's data path", metrics)
 	for _, want := range []string{
-		`weir_packets_total{reason="maglev",service="nat"} 42`, `weir_table_size{table="flows"}`, `weir_table_evicted_total{table="flows"} 0`, `weir_table_displaced_total{table="flows"} 0`, `weir_table_proven{table="flows"} `,
-		`weir_backend_flows_opened_total{backend="b",service="nat"}`, `weir_next_hop_ready{address="10.2.0.2",backend="a",service="nat"} 1`,
+		`weir_packets_total{datapath="ebpf",reason="maglev",service="nat"} 42`, `weir_table_size{datapath="ebpf",table="flows"}`, `weir_table_evicted_total{datapath="ebpf",table="flows"} 0`, `weir_table_displaced_total{datapath="ebpf",table="flows"} 0`, `weir_table_proven{datapath="ebpf",table="flows"} `,
+		`weir_backend_flows_opened_total{backend="b",datapath="ebpf",service="nat"}`, `weir_next_hop_ready{address="10.2.0.2",backend="a",service="nat"} 1`,
 	} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("metrics lack %s", want)
@@ -464,8 +470,8 @@ services:
   - {name: c, address: 10.3.0.3, port: 8080}
 `
 	k := newKernelLB(t, lab.Namespace("gateway"), "auto", kernelInterfaces, spec)
-	share := func(want bool) func(*lbStatus) bool {
-		return func(s *lbStatus) bool { return (s.Services[0].Backends[1].Share > 0) == want }
+	share := func(want bool) func(*v1.LBStatus) bool {
+		return func(s *v1.LBStatus) bool { return (s.Services[0].Backends[1].Share > 0) == want }
 	}
 	k.until("c is up", share(true))
 	if err := lab.Namespace("zone2").SetUp("eth0", false); err != nil {

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 
-	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/fastpath"
 	"github.com/weir-lb/weir/internal/datapath/nfqueue"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/privilege"
 )
 
@@ -20,12 +20,6 @@ const (
 	fastOn   = "on"
 	fastOff  = "off"
 )
-
-// fastStatus is the part of /status about the fast path.
-type fastStatus struct {
-	InUse bool   `json:"in_use"`
-	Why   string `json:"why,omitempty"` // why not
-}
 
 // withFast puts the fast path in front of an opened queue, according to --fast.
 func withFast(mode string, queue *nfqueue.Datapath, kernel *ebpfFlags, log *slog.Logger) (*fastpath.Datapath, error) {
@@ -64,35 +58,30 @@ func fastConfig(kernel *ebpfFlags, log *slog.Logger) (config ebpf.Config, why st
 }
 
 // statusOfFast returns the status of the fast path, with that of its program if it is in use.
-func statusOfFast(d *fastpath.Datapath) (status *fastStatus, kernel *kernelStatus) {
+func statusOfFast(d *fastpath.Datapath) (status *v1.FastPathStatus, kernel *v1.EBPFStatus) {
 	d.Program(func(program *ebpf.Datapath) {
-		kernel = &kernelStatus{Report: program.Report(), kernelCounters: countersText(program.Counters())}
+		kernel = &v1.EBPFStatus{EBPFReport: program.Report(), EBPFCounters: countersText(program.Counters())}
 	})
 	if kernel != nil {
-		return &fastStatus{InUse: true}, kernel
+		return &v1.FastPathStatus{InUse: true}, kernel
 	}
 	_, why := d.Status()
-	return &fastStatus{Why: why}, nil
+	return &v1.FastPathStatus{Why: why}, nil
 }
 
-func fastFlows(d *fastpath.Datapath, yield func(admin.Flow) bool) {
+func fastFlows(d *fastpath.Datapath, yield func(v1.Flow) bool) {
 	d.Program(func(program *ebpf.Datapath) {
 		program.Flows(func(flow ebpf.Flow) bool { return yield(ebpfFlow(&flow)) })
 	})
 }
 
-// fastSamples returns the program's metrics. They have names of their own, because the queue has the same reasons and
-// backends.
-func fastSamples(d *fastpath.Datapath) []admin.Sample {
-	inUse := admin.Sample{Name: "weir_fast_path", Help: "1 while the TCX program marks what it can before the queue."}
-	var samples []admin.Sample
+// fastSamples returns the program's metrics, which have the label of the data path ebpf.
+func fastSamples(d *fastpath.Datapath) []metrics.Sample {
+	var status v1.FastPathStatus
+	var samples []metrics.Sample
 	d.Program(func(program *ebpf.Datapath) {
-		inUse.Value = 1
-		samples = ebpfSamples(program.Counters(), program.Report())
+		status.InUse = true
+		samples = ebpfSamples(program)
 	})
-	for i := range samples {
-		samples[i].Name = "weir_fast_" + strings.TrimPrefix(samples[i].Name, "weir_")
-		samples[i].Help = "Fast path: " + samples[i].Help
-	}
-	return append(samples, inUse)
+	return append(samples, metrics.Of(status)...)
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 )
@@ -84,7 +85,7 @@ func TestRootNFQFast(t *testing.T) {
 	lab := fastLab(t, "nfqfast")
 	client := lab.Namespace("zone0")
 	k := newQueueLB(t, lab.Namespace("gateway"), fmt.Sprintf(queueSpec, 100), "--fast", "on", "--interface", "veth0")
-	queued := func(s *lbStatus) uint64 { return s.Queues.Services["dsr"].total() }
+	queued := func(s *v1.LBStatus) uint64 { return queuedTotal(s.Queues.Services["dsr"]) }
 	names := map[string]int{}
 	var talkers []*talker
 	for range 12 {
@@ -99,7 +100,7 @@ func TestRootNFQFast(t *testing.T) {
 	if names["a"] == 0 || names["b"] == 0 {
 		t.Errorf("the clients went to %v", names)
 	}
-	status := k.until("the fast path", func(s *lbStatus) bool { return s.Fast != nil && s.Fast.InUse && s.Kernel != nil })
+	status := k.until("the fast path", func(s *v1.LBStatus) bool { return s.Fast != nil && s.Fast.InUse && s.Kernel != nil })
 	if n := queued(status); n != 0 {
 		t.Errorf("%d packets of TCP and UDP were queued", n)
 	}
@@ -133,7 +134,7 @@ func TestRootNFQFast(t *testing.T) {
 			t.Errorf("fragments in the order %v: %.30q came back, want %.30q", sequence, got, want)
 		}
 	}
-	status = k.until("fragments in the queue", func(s *lbStatus) bool { return queued(s) >= 3*early })
+	status = k.until("fragments in the queue", func(s *v1.LBStatus) bool { return queued(s) >= 3*early })
 	if n := queued(status); n != 3*early || early == 0 {
 		t.Errorf("%d packets were queued; %d datagrams of 3 came out of order", n, early)
 	}
@@ -144,14 +145,14 @@ func TestRootNFQFast(t *testing.T) {
 	known, vip := addrPortOf(talkers[1].conn.LocalAddr()), netip.MustParseAddrPort("10.9.9.9:80")
 	for _, quote := range []struct {
 		client netip.AddrPort
-		seen   func(*lbStatus) uint64
+		seen   func(*v1.LBStatus) uint64
 	}{
-		{known, func(s *lbStatus) uint64 { return s.Kernel.Reasons["dsr"]["icmp_error"].Packets }},
-		{netip.AddrPortFrom(known.Addr(), 1), func(s *lbStatus) uint64 { return s.Queues.Services["dsr"].Reasons["icmp_error"] }},
+		{known, func(s *v1.LBStatus) uint64 { return s.Kernel.Reasons["dsr"]["icmp_error"].Packets }},
+		{netip.AddrPortFrom(known.Addr(), 1), func(s *v1.LBStatus) uint64 { return s.Queues.Services["dsr"].Reasons["icmp_error"] }},
 	} {
 		answer := ipv4(vip.Addr(), quote.client.Addr(), unix.IPPROTO_UDP, 1, 0, []byte{0, 80, byte(quote.client.Port() >> 8), byte(quote.client.Port()), 0, 8, 0, 0})
 		binary.BigEndian.PutUint16(answer[10:], packet.Checksum(answer[:20], 0))
-		k.until("an ICMP error about "+quote.client.String(), func(s *lbStatus) bool {
+		k.until("an ICMP error about "+quote.client.String(), func(s *v1.LBStatus) bool {
 			raw.send(packet.Quote(netip.MustParseAddr("10.0.0.2"), answer, 1400, 548)) // again, until it is there
 			return quote.seen(s) > 0
 		})
@@ -167,8 +168,10 @@ func TestRootNFQFast(t *testing.T) {
 			t.Errorf("%s: %d, lacks %q:\n%s", c.command, code, c.want, out)
 		}
 	}
-	if metrics := httpGet(t, k.socket, "/metrics"); !strings.Contains(metrics, "weir_fast_path 1") || !strings.Contains(metrics, `weir_fast_packets_total{reason="maglev",service="dsr"}`) {
+	if metrics := httpGet(t, k.socket, "/metrics"); !strings.Contains(metrics, "weir_fast_path 1") || !strings.Contains(metrics, `weir_packets_total{datapath="ebpf",reason="maglev",service="dsr"}`) {
 		t.Errorf("metrics lack the fast path:\n%s", metrics)
+	} else {
+		checkMetrics(t, "the queues with a fast path", metrics)
 	}
 }
 
@@ -182,11 +185,11 @@ func TestRootNFQFastQueuedTwice(t *testing.T) {
 	takesSeconds(t)
 	lab := queueLab(t, "nfqtwice") // its rule does not look at marks
 	k := newQueueLB(t, lab.Namespace("gateway"), fmt.Sprintf(queueSpec, 100), "--fast", "on", "--interface", "veth0")
-	k.until("the fast path", func(s *lbStatus) bool { return s.Fast != nil && s.Fast.InUse })
+	k.until("the fast path", func(s *v1.LBStatus) bool { return s.Fast != nil && s.Fast.InUse })
 	if err := newTalker(t, lab.Namespace("zone0"), "tcp", "10.9.9.9:80").say(); err != nil {
 		t.Error(err)
 	}
-	k.until("packets with a mark in the queue", func(s *lbStatus) bool { return s.Queues.marked() > 0 })
+	k.until("packets with a mark in the queue", func(s *v1.LBStatus) bool { return marked(s.Queues) > 0 })
 	at := "--admin=unix:" + k.socket
 	for _, command := range []string{"status", "show"} {
 		if out, code := weir(t, "lb", command, at); code != 0 || !strings.Contains(out, "weir lb rules --unmarked") {
@@ -210,7 +213,7 @@ func TestRootNFQFastComesAndGoes(t *testing.T) {
 	lab := fastLab(t, "nfqauto")
 	plain := fmt.Sprintf(queueSpec, 100)
 	k := newQueueLB(t, lab.Namespace("gateway"), plain, "--interface", "veth0") // auto
-	k.until("the fast path", func(s *lbStatus) bool { return s.Fast.InUse })
+	k.until("the fast path", func(s *v1.LBStatus) bool { return s.Fast.InUse })
 	var talkers []*talker
 	for range 8 {
 		talkers = append(talkers, newTalker(t, lab.Namespace("zone0"), "tcp", "10.9.9.9:80"), newTalker(t, lab.Namespace("zone0"), "udp", "10.9.9.9:80"))
@@ -225,13 +228,13 @@ func TestRootNFQFastComesAndGoes(t *testing.T) {
 	}
 	for range 2 {
 		k.reload(plain + ruledSpec)
-		if s := k.until("the queue alone", func(s *lbStatus) bool { return !s.Fast.InUse }); s.Kernel != nil || !strings.Contains(s.Fast.Why, "flow rules") {
+		if s := k.until("the queue alone", func(s *v1.LBStatus) bool { return !s.Fast.InUse }); s.Kernel != nil || !strings.Contains(s.Fast.Why, "flow rules") {
 			t.Errorf("%+v", s.Fast)
 		}
 		all()
-		k.until("packets in the queue", func(s *lbStatus) bool { return s.Queues.Services["dsr"].total() >= uint64(len(talkers)) })
+		k.until("packets in the queue", func(s *v1.LBStatus) bool { return queuedTotal(s.Queues.Services["dsr"]) >= uint64(len(talkers)) })
 		k.reload(plain)
-		k.until("the fast path again", func(s *lbStatus) bool { return s.Fast.InUse && s.Fast.Why == "" })
+		k.until("the fast path again", func(s *v1.LBStatus) bool { return s.Fast.InUse && s.Fast.Why == "" })
 		all()
 	}
 }
@@ -243,11 +246,11 @@ func TestRootNFQFastInsists(t *testing.T) {
 	plain := fmt.Sprintf(queueSpec, 100)
 	k := newQueueLB(t, lab.Namespace("gateway"), plain, "--interface", "veth0", "--fast", "on")
 	k.write(plain + ruledSpec)
-	k.until("the refusal", func(s *lbStatus) bool {
+	k.until("the refusal", func(s *v1.LBStatus) bool {
 		return strings.Contains(s.Error, "--fast on: flow rules are decided by the queue only") && s.Fast.InUse && s.Generation == 1
 	})
 	newTalker(t, lab.Namespace("zone0"), "tcp", "10.9.9.9:80")
-	if s := k.until("status", func(*lbStatus) bool { return true }); s.Queues.Services["dsr"].total() != 0 || s.Queues.Generation != 1 {
-		t.Errorf("%d packets were queued in generation %d", s.Queues.Services["dsr"].total(), s.Queues.Generation)
+	if s := k.until("status", func(*v1.LBStatus) bool { return true }); queuedTotal(s.Queues.Services["dsr"]) != 0 || s.Queues.Generation != 1 {
+		t.Errorf("%d packets were queued in generation %d", queuedTotal(s.Queues.Services["dsr"]), s.Queues.Generation)
 	}
 }

@@ -3,20 +3,18 @@ package main
 import (
 	"fmt"
 	"io"
-	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newLBFlowsCommand() *cobra.Command {
 	var flags clientFlags
-	filter := map[string]*string{}
-	var limit int
+	var query client.FlowQuery
 	cmd := &cobra.Command{
 		Use:   "flows",
 		Short: "List the flows that the data path remembers",
@@ -29,40 +27,40 @@ func newLBFlowsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			query := url.Values{"limit": {strconv.Itoa(limit)}}
-			for key, value := range filter {
-				if *value != "" {
-					query.Set(key, *value)
-				}
+			if query.Limit == 0 { // the server would take its default
+				return usageError(fmt.Errorf("--limit 0: write 1 to %d", v1.MaxFlows))
 			}
-			var list admin.FlowList
-			if err := client.Get(cmd.Context(), "/flows", query, &list); err != nil {
+			list, err := client.Flows(cmd.Context(), query)
+			if err != nil {
 				return err
 			}
 			if flags.asJSON {
 				return printJSON(cmd.OutOrStdout(), list)
 			}
-			return printFlows(cmd.OutOrStdout(), &list)
+			return printFlows(cmd.OutOrStdout(), list)
 		},
 	}
-	for _, f := range []struct{ key, usage string }{
-		{"service", "only flows of this service"},
-		{"backend", "only flows to this backend"},
-		{"protocol", "only tcp, udp, sctp or icmp"},
-		{"client", "only clients with this address or in this prefix"},
-		{"state", "only plain, opening, established or closing (kernel data path)"},
-		{"sort", "order by client, service, backend or expires; before the limit cuts"},
+	for _, f := range []struct {
+		value      *string
+		key, usage string
+	}{
+		{&query.Service, "service", "only flows of this service"},
+		{&query.Backend, "backend", "only flows to this backend"},
+		{&query.Protocol, "protocol", "only tcp, udp, sctp or icmp"},
+		{&query.Client, "client", "only clients with this address or in this prefix"},
+		{&query.State, "state", "only plain, opening, established or closing (kernel data path)"},
+		{&query.Sort, "sort", "order by client, service, backend or expires; before the limit cuts"},
 	} {
-		filter[f.key] = cmd.Flags().String(f.key, "", f.usage)
+		cmd.Flags().StringVar(f.value, f.key, "", f.usage)
 	}
-	cmd.Flags().IntVar(&limit, "limit", 1000, fmt.Sprintf("at most so many, up to %d", admin.MaxFlows))
+	cmd.Flags().IntVar(&query.Limit, "limit", 1000, fmt.Sprintf("at most so many, up to %d", v1.MaxFlows))
 	flags.add(cmd, lbPart(), natPart())
 	live(cmd, "service", flags.services(false))
 	live(cmd, "backend", flags.backends)
 	return cmd
 }
 
-func printFlows(w io.Writer, list *admin.FlowList) error {
+func printFlows(w io.Writer, list *v1.FlowList) error {
 	table := terminal.NewTable(w, false)
 	fmt.Fprintln(table, "PROTOCOL\tCLIENT\tVIP\tSERVICE\tBACKEND\tEXPIRES\tSTATE")
 	for _, f := range list.Flows {

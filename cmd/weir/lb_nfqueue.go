@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/control"
-	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/datapath/nfqueue"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/steer"
@@ -101,8 +101,8 @@ func openNFQueue(flags *nfqueueFlags, kernel *ebpfFlags, log *slog.Logger) (*bal
 	}
 	return &balancer{
 		datapath: fast,
-		samples:  func() []admin.Sample { return append(nfqueueSamples(datapath.Stats()), fastSamples(fast)...) },
-		flows: func(_ *lb.Snapshot, yield func(admin.Flow) bool) {
+		samples:  func() []metrics.Sample { return append(nfqueueSamples(datapath), fastSamples(fast)...) },
+		flows: func(_ *lb.Snapshot, yield func(v1.Flow) bool) {
 			going := true
 			datapath.Flows(func(f nfqueue.Flow) bool {
 				going = yield(nfqueueFlow(&f))
@@ -113,16 +113,16 @@ func openNFQueue(flags *nfqueueFlags, kernel *ebpfFlags, log *slog.Logger) (*bal
 			}
 		},
 		trace: traceQueues(datapath),
-		status: func(s control.Status) any {
-			status := lbStatus{Status: s, Queues: nfqueueText(datapath.Stats())}
+		status: func(s v1.BalancerStatus) any {
+			status := v1.LBStatus{BalancerStatus: s, Queues: nfqueueText(datapath.Stats())}
 			status.Fast, status.Kernel = statusOfFast(fast)
 			return status
 		},
 	}, nil
 }
 
-func nfqueueFlow(f *nfqueue.Flow) admin.Flow {
-	flow := admin.Flow{
+func nfqueueFlow(f *nfqueue.Flow) v1.Flow {
+	flow := v1.Flow{
 		Protocol: lb.Protocol(f.Protocol).String(), Client: f.Client.String(), VIP: f.VIP.String(),
 		Service: f.Service, Backend: f.Backend, State: f.State, Expires: -1,
 	}
@@ -132,92 +132,31 @@ func nfqueueFlow(f *nfqueue.Flow) admin.Flow {
 	return flow
 }
 
-// nfqueueStatus is the part of /status about the queue data path.
-type nfqueueStatus struct {
-	nfqueue.Stats
-	Reasons   map[string]uint64         `json:"reasons"` // packets, of all services and of none
-	Services  map[string]*queuedService `json:"services"`
-	FlowTable flowTableStatus           `json:"flow_table"`
-	Fragments fragmentStatus            `json:"fragments"`
-	Tier      tierStatus                `json:"tier"`
-}
-
-// queuedService is what one service carried.
-type queuedService struct {
-	Reasons  map[string]uint64        `json:"reasons"`
-	Backends map[string]queuedBackend `json:"backends"`
-	Rules    []queuedRule             `json:"flow_rules,omitempty"` // the one that wins first
-}
-
-type queuedRule struct {
-	Name    string `json:"name"`
-	Packets uint64 `json:"packets"` // that the rule itself decided; not those decided by a flow or fragment entry
-}
-
-type queuedBackend struct {
-	Packets uint64 `json:"packets"`
-	Bytes   uint64 `json:"bytes"`
-	Opened  uint64 `json:"opened_flows"`
-}
-
-// fragmentStatus is the fragment tables of all queues.
-type fragmentStatus struct {
-	Datagrams  int    `json:"datagrams"`  // remembered now
-	Inserts    uint64 `json:"inserts"`    // datagrams entered
-	Lookups    uint64 `json:"lookups"`    // fragments asked about
-	Waited     uint64 `json:"waited"`     // fragments held
-	Refused    uint64 `json:"refused"`    // datagrams refused because the table was full
-	Poisoned   uint64 `json:"poisoned"`   // could not be held
-	Collisions uint64 `json:"collisions"` // first fragments of a known datagram with another decision
-	Expired    uint64 `json:"expired"`    // datagrams forgotten in time
-	Unanswered uint64 `json:"unanswered"` // fragments whose first one never came
-	// Datagrams removed before their time to make room.
-	EvictedKnown   uint64 `json:"evicted_known"`   // the first fragment was seen
-	EvictedYoung   uint64 `json:"evicted_young"`   // of these, in the first half of their ttl
-	EvictedWaiting uint64 `json:"evicted_waiting"` // early fragments were held
-	EvictedLost    uint64 `json:"evicted_lost"`    // fragments were lost already
-	HeldEvicted    uint64 `json:"held_evicted"`    // held fragments that were dropped to make room for others
-}
-
-// flowTableStatus is the flow tables of all queues.
-type flowTableStatus struct {
-	Flows     int    `json:"flows"`
-	MaxFlows  int    `json:"max_flows"`
-	Proven    int    `json:"proven"`    // of flows: established TCP, others of two packets and more
-	Evicted   uint64 `json:"evicted"`   // unproven ones, each for a new flow
-	Refused   uint64 `json:"refused"`   // new flows without an entry: the table was full of proven ones
-	Expired   uint64 `json:"expired"`   //
-	Displaced uint64 `json:"displaced"` // proven ones, each for a packet whose CID names a live owner
-}
-
-// tierStatus is what went to other balancers of the tier.
-type tierStatus struct {
-	Sent      uint64 `json:"sent"`
-	Returned  uint64 `json:"returned"`
-	Unguarded uint64 `json:"unguarded"`
-}
-
-func nfqueueText(s nfqueue.Stats) *nfqueueStatus {
+func nfqueueText(s nfqueue.Stats) *v1.NFQueueStatus {
 	f := &s.Tables.Fragments
-	text := &nfqueueStatus{
-		Stats: s, Reasons: reasonCounts(s.Reasons), Services: map[string]*queuedService{},
-		Fragments: fragmentStatus{
+	text := &v1.NFQueueStatus{
+		Generation: s.Generation, Length: s.Length, CopyRange: s.CopyRange, Batch: s.Batch, ReceiveBuffer: s.ReceiveBuffer, FailOpen: s.FailOpen,
+		Queues: make([]v1.NFQueue, 0, len(s.Queues)), Reasons: reasonCounts(s.Reasons), Services: map[string]*v1.NFQueueService{},
+		Fragments: v1.FragmentStatus{
 			Datagrams: f.Entries, Inserts: f.Inserts, Lookups: f.Lookups, Waited: f.Waited, Refused: f.Refused, Poisoned: f.Poisoned,
 			Collisions: f.Collisions, Expired: f.Expired, Unanswered: f.Unanswered, HeldEvicted: f.HeldEvicted,
 			EvictedKnown: f.EvictedKnown, EvictedYoung: f.EvictedYoung, EvictedWaiting: f.EvictedWaiting, EvictedLost: f.EvictedLost,
 		},
-		FlowTable: flowTableStatus{
+		FlowTable: v1.FlowTableStatus{
 			Flows: s.Tables.Flows, MaxFlows: s.Tables.MaxFlows, Proven: s.Tables.ProvenFlows, Evicted: s.Tables.FlowsEvicted,
 			Refused: s.Tables.FlowsRefused, Expired: s.Tables.FlowsExpired, Displaced: s.Tables.FlowsDisplaced,
 		},
-		Tier: tierStatus(s.Tables.Tier),
+		Tier: v1.TierCounters(s.Tables.Tier),
+	}
+	for i := range s.Queues {
+		text.Queues = append(text.Queues, queueText(&s.Queues[i]))
 	}
 	for name, reasons := range s.Services {
-		text.Services[name] = &queuedService{Reasons: reasonCounts(reasons), Backends: map[string]queuedBackend{}}
+		text.Services[name] = &v1.NFQueueService{Reasons: reasonCounts(reasons), Backends: map[string]v1.NFQueueBackend{}}
 	}
 	for _, rule := range s.Rules {
 		if service := text.Services[rule.Service]; service != nil {
-			service.Rules = append(service.Rules, queuedRule{rule.Name, rule.Packets})
+			service.Rules = append(service.Rules, v1.NFQueueRule{Name: rule.Name, Packets: rule.Packets})
 		}
 	}
 	for target, n := range s.Backends {
@@ -228,8 +167,21 @@ func nfqueueText(s nfqueue.Stats) *nfqueueStatus {
 	return text
 }
 
-func queuedBackendOf(n steer.BackendCounters) queuedBackend {
-	return queuedBackend{n.Packets, n.Bytes, n.NewFlows}
+func queueText(q *nfqueue.QueueStats) v1.NFQueue {
+	k := &q.KernelQueue
+	return v1.NFQueue{
+		Number: q.Number, NFQueueWorker: v1.NFQueueWorker(q.WorkerCounters),
+		NFQueueKernel: v1.NFQueueKernel{
+			PortID: k.PortID, Waiting: k.Waiting, CopyRange: k.CopyRange, QueueDrops: k.QueueDrops, UserDrops: k.UserDrops, LastID: k.LastID,
+		},
+		Held: q.Held, HeldReleased: q.HeldReleased, HeldExpired: q.HeldExpired, HeldAbandoned: q.HeldAbandoned, HeldEvicted: q.HeldEvicted,
+		RefusedAnswers: q.RefusedAnswers, OddMessages: q.OddMessages, CutMessages: q.CutMessages, Sleeps: q.Sleeps,
+		AddressPairs: q.AddressPairs, Flows: q.Flows, MaxFlows: q.MaxFlows,
+	}
+}
+
+func queuedBackendOf(n steer.BackendCounters) v1.NFQueueBackend {
+	return v1.NFQueueBackend{Packets: n.Packets, Bytes: n.Bytes, Opened: n.NewFlows}
 }
 
 func reasonCounts(counts [lb.NumReasons]uint64) map[string]uint64 {
@@ -242,14 +194,15 @@ func reasonCounts(counts [lb.NumReasons]uint64) map[string]uint64 {
 	return text
 }
 
-func (q *nfqueueStatus) service(name string) *queuedService {
+// queuedService returns the counters of a service, empty ones if there are none.
+func queuedService(q *v1.NFQueueStatus, name string) *v1.NFQueueService {
 	if q == nil || q.Services[name] == nil {
-		return &queuedService{}
+		return &v1.NFQueueService{}
 	}
 	return q.Services[name]
 }
 
-func (s *queuedService) rule(name string) uint64 {
+func rulePackets(s *v1.NFQueueService, name string) uint64 {
 	for _, rule := range s.Rules {
 		if rule.Name == name {
 			return rule.Packets
@@ -258,103 +211,7 @@ func (s *queuedService) rule(name string) uint64 {
 	return 0
 }
 
-// nfqueueSamples returns the metrics for Prometheus. Reasons that never happened are left out.
-func nfqueueSamples(s nfqueue.Stats) []admin.Sample {
-	var samples []admin.Sample
-	add := func(name, help string, counter bool, value float64, labels ...string) {
-		sample := admin.Sample{Name: name, Help: help, Counter: counter, Value: value}
-		for i := 0; i < len(labels); i += 2 {
-			sample.Labels = append(sample.Labels, admin.Label{Name: labels[i], Value: labels[i+1]})
-		}
-		samples = append(samples, sample)
-	}
-	text := nfqueueText(s)
-	none := reasonCounts(s.Reasons)
-	for _, name := range sortedKeys(text.Services) {
-		for reason, n := range text.Services[name].Reasons {
-			none[reason] -= min(n, none[reason])
-		}
-	}
-	text.Services[""] = &queuedService{Reasons: none}
-	for _, name := range sortedKeys(text.Services) {
-		service := text.Services[name]
-		for _, reason := range sortedKeys(service.Reasons) {
-			add("weir_packets_total", "Packets by service and by the reason of their treatment; an empty service: none, or one that is gone.", true, float64(service.Reasons[reason]), "service", name, "reason", reason)
-		}
-		for _, rule := range service.Rules {
-			add("weir_flow_rule_packets_total", "Packets that a flow rule decided about; memory of flows and fragments aside.", true, float64(rule.Packets), "service", name, "rule", rule.Name)
-		}
-		for _, backend := range sortedKeys(service.Backends) {
-			n, labels := service.Backends[backend], []string{"service", name, "backend", backend}
-			add("weir_backend_packets_total", "Packets by backend.", true, float64(n.Packets), append(labels, "direction", "to_backend")...)
-			add("weir_backend_bytes_total", "Bytes by backend.", true, float64(n.Bytes), append(labels, "direction", "to_backend")...)
-			add("weir_backend_flows_opened_total", "Flows by the backend they were given.", true, float64(n.Opened), labels...)
-		}
-	}
-	for i := range s.Queues {
-		q := &s.Queues[i]
-		number := strconv.Itoa(int(q.Number))
-		for _, n := range []struct {
-			name, help string
-			gauge      bool
-			value      uint64
-		}{
-			{"weir_queue_packets_total", "Packets decided, by queue.", false, q.Packets},
-			{"weir_queue_bytes_total", "Bytes of those packets, from the IP header on.", false, q.Bytes},
-			{"weir_queue_large_total", "Large segments among those packets.", false, q.Large},
-			{"weir_queue_marked_total", "Packets that came with a fwmark; with a fast path they should not be queued.", false, q.Marked},
-			{"weir_queue_batches_total", "Reads that brought packets.", false, q.Batches},
-			{"weir_queue_missing_ids_total", "Gaps in the numbers of packets: lost between queue and weir.", false, q.MissingIDs},
-			{"weir_queue_short_total", "Packets with headers beyond the copy range.", false, q.Short},
-			{"weir_queue_dropped_total", "Packets that found the queue full.", false, uint64(q.QueueDrops)},
-			{"weir_queue_user_dropped_total", "Packets that found the socket's buffer full.", false, uint64(q.UserDrops)},
-			{"weir_queue_refused_verdicts_total", "Verdicts that the kernel refused.", false, q.RefusedAnswers},
-			{"weir_queue_held_released_total", "Early fragments that went on when the first one came.", false, q.HeldReleased},
-			{"weir_queue_held_expired_total", "Early fragments whose first one never came.", false, q.HeldExpired},
-			{"weir_queue_held_abandoned_total", "Early fragments dropped with the rest of their datagram.", false, q.HeldAbandoned},
-			{"weir_queue_held_evicted_total", "Early fragments dropped so that others find room.", false, q.HeldEvicted},
-			{"weir_queue_held", "Early fragments whose verdict waits.", true, uint64(q.Held)},
-			{"weir_queue_waiting", "Packets that wait for their verdict.", true, uint64(q.Waiting)},
-			{"weir_queue_address_pairs", "Estimate of the pairs of addresses seen in the last seconds.", true, uint64(q.AddressPairs)},
-		} {
-			add(n.name, n.help, !n.gauge, float64(n.value), "queue", number)
-		}
-	}
-	add("weir_queue_length", "Bound of each queue.", false, float64(s.Length))
-	add("weir_table_entries", "Entries in use, by table.", false, float64(s.Tables.Flows), "table", "flows")
-	add("weir_table_size", "Bound of a table.", false, float64(s.Tables.MaxFlows), "table", "flows")
-	add("weir_table_proven", "Entries that have proven themselves, by table.", false, float64(s.Tables.ProvenFlows), "table", "flows")
-	add("weir_table_refused_total", "Flows that found the table full of proven ones.", true, float64(s.Tables.FlowsRefused), "table", "flows")
-	add("weir_table_evicted_total", "Unproven entries removed for new ones, by table.", true, float64(s.Tables.FlowsEvicted), "table", "flows")
-	add("weir_table_expired_total", "Entries that timed out, by table.", true, float64(s.Tables.FlowsExpired), "table", "flows")
-	add("weir_table_displaced_total", "Proven entries removed for packets whose CID names a live owner, by table.", true, float64(s.Tables.FlowsDisplaced), "table", "flows")
-	add("weir_table_entries", "Entries in use, by table.", false, float64(s.Tables.Fragments.Entries), "table", "fragments")
-	f := &text.Fragments
-	for _, n := range []struct {
-		event string
-		value uint64
-	}{
-		{"insert", f.Inserts},
-		{"lookup", f.Lookups},
-		{"wait", f.Waited},
-		{"refuse", f.Refused},
-		{"poison", f.Poisoned},
-		{"collide", f.Collisions},
-		{"expire", f.Expired},
-		{"evicted_known", f.EvictedKnown},
-		{"evicted_young", f.EvictedYoung},
-		{"evicted_waiting", f.EvictedWaiting},
-		{"evicted_lost", f.EvictedLost},
-		{"held_evicted", f.HeldEvicted},
-		{"unanswered", f.Unanswered},
-	} {
-		add("weir_fragment_events_total", "What happened in the fragment tables.", true, float64(n.value), "event", n.event)
-	}
-	for _, n := range []struct {
-		fate  string
-		value uint64
-	}{{"sent", text.Tier.Sent}, {"returned", text.Tier.Returned}, {"unguarded", text.Tier.Unguarded}} {
-		add("weir_tier_fragments_total", "Fragments for other balancers of the tier.", true, float64(n.value), "fate", n.fate)
-	}
-	return samples
+func nfqueueSamples(datapath *nfqueue.Datapath) []metrics.Sample {
+	stats := datapath.Stats()
+	return metrics.Of(stats.Common(), &stats)
 }

@@ -4,15 +4,16 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
-	"github.com/weir-lb/weir/internal/datapath/nfqueue"
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // printQueueStatus writes the part of `weir lb status` about queues.
-func printQueueStatus(w io.Writer, q *nfqueueStatus) error {
+func printQueueStatus(w io.Writer, q *v1.NFQueueStatus) error {
 	full := "dropped"
 	if q.FailOpen {
 		full = "let through without a mark (fail-open)"
@@ -40,14 +41,14 @@ func printQueueStatus(w io.Writer, q *nfqueueStatus) error {
 		fmt.Fprintf(w, "to make room %d datagrams were forgotten (%d known, of these %d early, %d waiting, %d lost) and %d held fragments dropped\n",
 			evicted, f.EvictedKnown, f.EvictedYoung, f.EvictedWaiting, f.EvictedLost, f.HeldEvicted)
 	}
-	if t := q.Tier; t != (tierStatus{}) {
+	if t := q.Tier; t != (v1.TierCounters{}) {
 		fmt.Fprintf(w, "tier: %d fragments sent to other balancers, %d came back\n", t.Sent, t.Returned)
 	}
 	return nil
 }
 
 // marked counts the packets that came to a queue with a mark.
-func (q *nfqueueStatus) marked() (n uint64) {
+func marked(q *v1.NFQueueStatus) (n uint64) {
 	for i := range q.Queues {
 		n += q.Queues[i].Marked
 	}
@@ -55,18 +56,18 @@ func (q *nfqueueStatus) marked() (n uint64) {
 }
 
 // queuedTwice returns a warning when the queue's rule also takes packets that the fast path has marked; "" if it does not.
-func queuedTwice(status *lbStatus) string {
-	if status.Fast == nil || !status.Fast.InUse || status.Queues == nil || status.Queues.marked() == 0 {
+func queuedTwice(status *v1.LBStatus) string {
+	if status.Fast == nil || !status.Fast.InUse || status.Queues == nil || marked(status.Queues) == 0 {
 		return ""
 	}
 	return fmt.Sprintf("%d packets with a mark were queued all the same, which makes the fast path idle: let the rules leave them alone (weir lb rules --unmarked)\n",
-		status.Queues.marked())
+		marked(status.Queues))
 }
 
 // printQueued writes what `weir lb show` adds for queues: by service, then the spread over queues.
-func (s *shower) printQueued(status *lbStatus, at time.Time) error {
+func (s *shower) printQueued(status *v1.LBStatus, at time.Time) error {
 	q, per, unit := status.Queues, 0.0, ""
-	var before *nfqueueStatus
+	var before *v1.NFQueueStatus
 	if s.last != nil && s.last.Queues != nil {
 		before, per, unit = s.last.Queues, at.Sub(s.lastAt).Seconds(), "/s"
 	}
@@ -79,13 +80,13 @@ func (s *shower) printQueued(status *lbStatus, at time.Time) error {
 	table := terminal.NewTable(s.out, false)
 	for i := range status.Services {
 		name := status.Services[i].Name
-		service, then := q.service(name), before.service(name)
+		service, then := queuedService(q, name), queuedService(before, name)
 		total := uint64(0)
 		for backend, n := range service.Backends {
 			total += n.Packets - min(then.Backends[backend].Packets, n.Packets)
 		}
 		fmt.Fprintf(table, "\n%s\tPACKETS%s\tBYTES%[2]s\tNEW FLOWS%[2]s\tSHARE\n", name, unit)
-		for _, backend := range sortedKeys(service.Backends) {
+		for _, backend := range slices.Sorted(maps.Keys(service.Backends)) {
 			n, old := service.Backends[backend], then.Backends[backend]
 			fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", backend, number(n.Packets, old.Packets), number(n.Bytes, old.Bytes),
 				number(n.Opened, old.Opened), percent(n.Packets-min(old.Packets, n.Packets), total))
@@ -97,7 +98,7 @@ func (s *shower) printQueued(status *lbStatus, at time.Time) error {
 			if i == 0 {
 				fmt.Fprintf(table, "  FLOW RULE\tPACKETS%s\n", unit)
 			}
-			fmt.Fprintf(table, "  %s\t%s\n", rule.Name, number(rule.Packets, then.rule(rule.Name)))
+			fmt.Fprintf(table, "  %s\t%s\n", rule.Name, number(rule.Packets, rulePackets(then, rule.Name)))
 		}
 		if err := table.Flush(); err != nil {
 			return err
@@ -105,7 +106,7 @@ func (s *shower) printQueued(status *lbStatus, at time.Time) error {
 		if len(service.Reasons) > 0 {
 			fmt.Fprintf(table, "  REASON\tPACKETS%s\n", unit)
 		}
-		reasons := sortedKeys(service.Reasons)
+		reasons := slices.Sorted(maps.Keys(service.Reasons))
 		slices.SortStableFunc(reasons, func(a, b string) int { return cmp.Compare(service.Reasons[b], service.Reasons[a]) })
 		for _, reason := range reasons {
 			fmt.Fprintf(table, "  %s\t%s\n", reason, number(service.Reasons[reason], then.Reasons[reason]))
@@ -117,7 +118,7 @@ func (s *shower) printQueued(status *lbStatus, at time.Time) error {
 	fmt.Fprintf(table, "\nQUEUE\tPACKETS%s\tSHARE\tPER READ\tADDRESS PAIRS\tWAITING\tHELD\tQUEUE FULL%[1]s\tBUFFER FULL%[1]s\tMISSING IDS%[1]s\n", unit)
 	spread := spreadOf(q, before)
 	for i := range q.Queues {
-		now, then := &q.Queues[i], nfqueue.QueueStats{}
+		now, then := &q.Queues[i], v1.NFQueue{}
 		if before != nil && i < len(before.Queues) {
 			then = before.Queues[i]
 		}
@@ -152,7 +153,7 @@ type spread struct {
 	total   uint64
 }
 
-func spreadOf(q, before *nfqueueStatus) spread {
+func spreadOf(q, before *v1.NFQueueStatus) spread {
 	var s spread
 	for i := range q.Queues {
 		n := q.Queues[i].Packets
@@ -169,7 +170,7 @@ func spreadOf(q, before *nfqueueStatus) spread {
 const spreadPackets, spreadShare = 100, 0.8
 
 // hint warns when sources hash to one queue.
-func (s spread) hint(q *nfqueueStatus) string {
+func (s spread) hint(q *v1.NFQueueStatus) string {
 	if len(s.packets) < 2 || s.total < spreadPackets {
 		return ""
 	}

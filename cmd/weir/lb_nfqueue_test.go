@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-lb/weir/internal/datapath/nfqueue"
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -97,8 +97,8 @@ func TestRootNFQOutlivesKills(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGKILL} {
 		k.end(signal)
 		k.start()
-		before := k.until("status", func(*lbStatus) bool { return true }).Queues.Services["dsr"].total()
-		k.until("packets after the restart", func(s *lbStatus) bool { return s.Queues.Services["dsr"].total() >= before+uint64(len(talkers)) })
+		before := queuedTotal(k.until("status", func(*v1.LBStatus) bool { return true }).Queues.Services["dsr"])
+		k.until("packets after the restart", func(s *v1.LBStatus) bool { return queuedTotal(s.Queues.Services["dsr"]) >= before+uint64(len(talkers)) })
 	}
 	names := map[string]int{}
 	for i, err := range stop() {
@@ -112,7 +112,7 @@ func TestRootNFQOutlivesKills(t *testing.T) {
 	}
 }
 
-func (s *queuedService) total() (n uint64) {
+func queuedTotal(s *v1.NFQueueService) (n uint64) {
 	for _, packets := range s.Reasons {
 		n += packets
 	}
@@ -220,9 +220,9 @@ func TestRootNFQViews(t *testing.T) {
 	metrics := httpGet(t, k.socket, "/metrics")
 	checkMetrics(t, "the queues' data path", metrics)
 	for _, want := range []string{
-		`weir_packets_total{reason="maglev",service="dsr"} 32`, `weir_table_size{table="flows"} 4096`, `weir_queue_length 4096`,
-		`weir_flow_rule_packets_total{rule="echoes",service="ruled"} `, `weir_fragment_events_total{event="wait"} 0`,
-		`weir_backend_flows_opened_total{backend="b",service="dsr"}`, `weir_queue_dropped_total{queue="1"} 0`, `weir_queue_packets_total{queue="0"}`,
+		`weir_packets_total{datapath="nfqueue",reason="maglev",service="dsr"} 32`, `weir_table_size{datapath="nfqueue",table="flows"} 4096`, `weir_queue_length 4096`,
+		`weir_flow_rule_packets_total{rule="echoes",service="ruled"} `, `weir_fragment_events_total{datapath="nfqueue",event="wait"} 0`,
+		`weir_backend_flows_opened_total{backend="b",datapath="nfqueue",service="dsr"}`, `weir_queue_dropped_total{queue="1"} 0`, `weir_queue_packets_total{queue="0"}`,
 	} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("metrics lack %s", want)
@@ -259,10 +259,10 @@ func TestQueueFlags(t *testing.T) {
 
 // The live view tells when sources hash to one queue, and is silent when they do not.
 func TestSpreadHint(t *testing.T) {
-	status := func(packets ...uint64) *nfqueueStatus {
-		q := &nfqueueStatus{}
+	status := func(packets ...uint64) *v1.NFQueueStatus {
+		q := &v1.NFQueueStatus{}
 		for i, n := range packets {
-			s := nfqueue.QueueStats{Number: uint16(i), AddressPairs: int(n / 100)}
+			s := v1.NFQueue{Number: uint16(i), AddressPairs: int(n / 100)}
 			s.Packets = n
 			q.Queues = append(q.Queues, s)
 		}

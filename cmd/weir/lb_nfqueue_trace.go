@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -11,18 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/datapath/nfqueue"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
-
-// queueTraceLine is one line of POST /trace: a packet, or a sign that the trace continues, as the first line is.
-type queueTraceLine struct {
-	Packet *tracedPacket `json:"packet,omitempty"`
-	Head   []byte        `json:"head,omitempty"` // of the packet, from its IP header on
-	Missed uint64        `json:"missed"`         // packets that came too fast, so far
-}
 
 // traceBeat is the interval at which a trace without packets writes a line. The write also detects that the reader is gone.
 const traceBeat = 2 * time.Second
@@ -50,46 +44,43 @@ func traceQueues(datapath *nfqueue.Datapath) func(context.Context, url.Values, f
 		beat := time.NewTicker(traceBeat)
 		defer beat.Stop()
 		interfaces := map[uint32]string{}
-		err = write(queueTraceLine{}, true)
+		err = write(v1.TraceLine{}, true)
 		for err == nil {
 			select {
 			case <-ctx.Done():
 				return nil
 			case <-beat.C:
-				err = write(queueTraceLine{Missed: trace.Missed()}, true)
+				err = write(v1.TraceLine{Missed: trace.Missed()}, true)
 			case e := <-trace.Events():
 				line := describeQueued(&e, interfaces)
-				err = write(queueTraceLine{Packet: &line, Head: e.Head[:e.Captured], Missed: trace.Missed()}, len(trace.Events()) == 0)
+				err = write(v1.TraceLine{Packet: &line, Head: e.Head[:e.Captured], Missed: trace.Missed()}, len(trace.Events()) == 0)
 			}
 		}
 		return err
 	}
 }
 
-func traceQuery(filter ebpf.TraceFilter) url.Values {
-	query := url.Values{}
-	if filter.Service != "" {
-		query.Set("service", filter.Service)
-	}
+func traceQuery(filter ebpf.TraceFilter) client.TraceQuery {
+	query := client.TraceQuery{Service: filter.Service}
 	if filter.Prefix.IsValid() && filter.Both {
-		query.Set("host", filter.Prefix.String())
+		query.Host = filter.Prefix.String()
 	} else if filter.Prefix.IsValid() {
-		query.Set("src", filter.Prefix.String())
+		query.Source = filter.Prefix.String()
 	}
 	for _, reason := range filter.Reasons {
-		query.Add("reason", reason.String())
+		query.Reasons = append(query.Reasons, reason.String())
 	}
 	return query
 }
 
-// traceFilterOf reads the query that traceQuery, or another client, wrote.
+// traceFilterOf reads the query of a client.TraceQuery.
 func traceFilterOf(query url.Values) (nfqueue.TraceFilter, error) {
 	flags := traceFlags{service: query.Get("service"), source: query.Get("src"), host: query.Get("host"), reasons: query["reason"]}
 	filter, err := flags.filter()
 	return nfqueue.TraceFilter(filter), err
 }
 
-func describeQueued(e *nfqueue.Traced, interfaces map[uint32]string) tracedPacket {
+func describeQueued(e *nfqueue.Traced, interfaces map[uint32]string) v1.TracedPacket {
 	name, known := interfaces[e.Interface]
 	if !known {
 		name = "-"
@@ -101,7 +92,7 @@ func describeQueued(e *nfqueue.Traced, interfaces map[uint32]string) tracedPacke
 		}
 		interfaces[e.Interface] = name
 	}
-	line := tracedPacket{
+	line := v1.TracedPacket{
 		Time: e.Time, Interface: name, Length: e.Length, Action: e.Reason.Action().String(), Reason: e.Reason.String(),
 		Service: e.Service, Backend: e.Backend, New: e.New, Mark: e.Mark, Queue: &e.Queue,
 	}
@@ -112,7 +103,7 @@ func describeQueued(e *nfqueue.Traced, interfaces map[uint32]string) tracedPacke
 }
 
 // servedByQueues queries which data path serves. An error means that nobody answers.
-func servedByQueues(cmd *cobra.Command, flags *traceFlags) (bool, *admin.Client, error) {
+func servedByQueues(cmd *cobra.Command, flags *traceFlags) (bool, *client.Client, error) {
 	if cmd.Flags().Changed("pin-path") {
 		return false, nil, nil
 	}
@@ -120,8 +111,8 @@ func servedByQueues(cmd *cobra.Command, flags *traceFlags) (bool, *admin.Client,
 	if err != nil {
 		return false, nil, err
 	}
-	var status lbStatus
-	if err := client.Get(cmd.Context(), "/status", nil, &status); err != nil {
+	status, err := client.LBStatus(cmd.Context())
+	if err != nil {
 		return false, nil, err
 	}
 	if status.Datapath == "udp" {
@@ -134,14 +125,10 @@ func servedByQueues(cmd *cobra.Command, flags *traceFlags) (bool, *admin.Client,
 }
 
 // traceQueue is ebpf.Trace for queues.
-func traceQueue(ctx context.Context, client *admin.Client, filter ebpf.TraceFilter, each func(line tracedPacket, head []byte) bool) (missed uint64, err error) {
-	err = client.Stream(ctx, "/trace", traceQuery(filter), func(text []byte) (bool, error) {
-		var line queueTraceLine
-		if err := json.Unmarshal(text, &line); err != nil {
-			return false, fmt.Errorf("a line of the trace: %w", err)
-		}
+func traceQueue(ctx context.Context, running *client.Client, filter ebpf.TraceFilter, each func(line v1.TracedPacket, head []byte) bool) (missed uint64, err error) {
+	err = running.Trace(ctx, traceQuery(filter), func(line *v1.TraceLine) bool {
 		missed = line.Missed
-		return line.Packet == nil || each(*line.Packet, line.Head), nil
+		return line.Packet == nil || each(*line.Packet, line.Head)
 	})
 	return missed, err
 }

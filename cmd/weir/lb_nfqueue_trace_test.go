@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weir-lb/weir/api/v1"
 )
 
 // A trace finds the queue data path by itself and shows its packets as lines, JSON and a capture; there is one at a time,
@@ -45,8 +46,8 @@ func TestRootNFQTrace(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	line, _, _ := strings.Cut(lines.String(), "\n")
-	var p tracedPacket
-	if err := json.Unmarshal([]byte(line), &p); err != nil || p.Service != "dsr" || p.Mark == 0 || p.Queue == nil || p.Interface != "veth0" {
+	var p v1.TracedPacket
+	if err := readStrictly([]byte(line), &p); err != nil || p.Service != "dsr" || p.Mark == 0 || p.Queue == nil || p.Interface != "veth0" {
 		t.Errorf("JSON: %v %s", err, line)
 	}
 	if out, code := weir(t, "lb", "trace", at); code != exitFailure || !strings.Contains(out, "one trace at a time") {
@@ -105,7 +106,8 @@ func TestTraceQuery(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := traceFilterOf(traceQuery(want))
+		query := traceQuery(want)
+		got, err := traceFilterOf(query.Values())
 		if err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%+v: %+v, %v", want, got, err)
 		}

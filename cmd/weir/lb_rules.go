@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/datapath/nfqueue/rules"
@@ -153,11 +154,7 @@ A service with 'bypass: true' lets its packets pass while weir is not there; els
 }
 
 // rulesReport is what `weir lb rules --json` prints.
-type rulesReport struct {
-	Commands []string `json:"commands"` // the plan, or what --apply and --remove changed
-	Notes    []string `json:"notes,omitempty"`
-	Changed  bool     `json:"changed"`
-}
+type rulesReport = v1.RulesReport
 
 // absent returns notes on interfaces that do not exist. Rules for them are allowed, but with a wrong name no packet is
 // queued.
@@ -198,13 +195,13 @@ func putRules(ctx context.Context, out, errOut io.Writer, plan *rules.Plan, note
 		}
 	}
 	if asJSON {
-		return report.print(out)
+		return printRules(out, report)
 	}
 	return nil
 }
 
-// print writes it as JSON; no commands are an empty list.
-func (r rulesReport) print(out io.Writer) error {
+// printRules writes it as JSON; no commands are an empty list.
+func printRules(out io.Writer, r rulesReport) error {
 	r.Commands = append([]string{}, r.Commands...)
 	return printJSON(out, r)
 }
@@ -219,7 +216,7 @@ func removeRules(ctx context.Context, out io.Writer, f *rulesFlags, asJSON bool)
 		return err
 	}
 	if asJSON {
-		return rulesReport{Commands: changes, Changed: len(changes) > 0}.print(out)
+		return printRules(out, rulesReport{Commands: changes, Changed: len(changes) > 0})
 	}
 	for _, line := range changes {
 		fmt.Fprintln(out, line)

@@ -5,14 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/control"
-	"github.com/weir-lb/weir/internal/control/admin"
-	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
@@ -59,28 +59,18 @@ how packets spread over them.`,
 
 // shower prints the state of the running balancer.
 type shower struct {
-	client  *admin.Client
+	client  *client.Client
 	service string // "": all
 	asJSON  bool
 	lines   bool // JSON on one line each time
 	out     io.Writer
-	last    *lbStatus
+	last    *v1.LBStatus
 	lastAt  time.Time
 }
 
-// shown is the JSON of weir lb show.
-type shown struct {
-	control.ServiceStatus
-	Reasons map[string]ebpf.Count            `json:"reasons,omitempty"`
-	Carried map[string]kernelBackendCounters `json:"carried,omitempty"`
-	Flows   map[string]int                   `json:"flows,omitempty"`
-
-	Queued *queuedService `json:"nfqueue,omitempty"`
-}
-
-func (s *shower) query(ctx context.Context) (*lbStatus, error) {
-	status := new(lbStatus)
-	if err := s.client.Get(ctx, "/status", nil, status); err != nil {
+func (s *shower) query(ctx context.Context) (*v1.LBStatus, error) {
+	status, err := s.client.LBStatus(ctx)
+	if err != nil {
 		return nil, err
 	}
 	if s.service != "" {
@@ -91,7 +81,7 @@ func (s *shower) query(ctx context.Context) (*lbStatus, error) {
 	return status, nil
 }
 
-func named(services []control.ServiceStatus, name string) []control.ServiceStatus {
+func named(services []v1.ServiceStatus, name string) []v1.ServiceStatus {
 	for i := range services {
 		if services[i].Name == name {
 			return services[i : i+1]
@@ -123,16 +113,16 @@ func (s *shower) next(ctx context.Context) error {
 	return err
 }
 
-func (s *shower) print(status *lbStatus, at time.Time) error {
+func (s *shower) print(status *v1.LBStatus, at time.Time) error {
 	if s.asJSON {
-		list := []shown{}
+		list := []v1.ServiceShown{}
 		for _, service := range status.Services {
-			one := shown{ServiceStatus: service}
+			one := v1.ServiceShown{ServiceStatus: service}
 			if k := status.Kernel; k != nil {
 				one.Reasons, one.Carried, one.Flows = k.Reasons[service.Name], k.Backends[service.Name], k.Flows[service.Name]
 			}
 			if q := status.Queues; q != nil {
-				one.Queued = q.service(service.Name)
+				one.Queued = queuedService(q, service.Name)
 			}
 			list = append(list, one)
 		}
@@ -166,13 +156,13 @@ func (s *shower) print(status *lbStatus, at time.Time) error {
 }
 
 // printCarried writes the counters of one service; as rates when there is a time to compare with.
-func (s *shower) printCarried(status *lbStatus, name string, at time.Time) error {
+func (s *shower) printCarried(status *v1.LBStatus, name string, at time.Time) error {
 	k := status.Kernel
 	reasons, backends, flows := k.Reasons[name], k.Backends[name], k.Flows[name]
 	unit, per := "", 0.0
-	var before kernelCounters
+	var before v1.EBPFCounters
 	if s.last != nil && s.last.Kernel != nil {
-		unit, per, before = "/s", at.Sub(s.lastAt).Seconds(), s.last.Kernel.kernelCounters
+		unit, per, before = "/s", at.Sub(s.lastAt).Seconds(), s.last.Kernel.EBPFCounters
 	}
 	number := func(now, then uint64) string {
 		if per > 0 {
@@ -186,7 +176,7 @@ func (s *shower) printCarried(status *lbStatus, name string, at time.Time) error
 	}
 	table := terminal.NewTable(s.out, false)
 	fmt.Fprintf(table, "\n%s\tPACKETS IN%s\tBYTES IN%s\tPACKETS OUT%s\tBYTES OUT%[2]s\tNEW FLOWS%[2]s\tFLOWS\tSHARE\n", name, unit, unit, unit)
-	for _, backend := range sortedKeys(backends) {
+	for _, backend := range slices.Sorted(maps.Keys(backends)) {
 		b, then := backends[backend], before.Backends[name][backend]
 		share := "-"
 		if total > 0 {
@@ -204,7 +194,7 @@ func (s *shower) printCarried(status *lbStatus, name string, at time.Time) error
 	if len(reasons) > 0 {
 		fmt.Fprintf(table, "  REASON\tPACKETS%s\tBYTES%s\n", unit, unit)
 	}
-	keys := sortedKeys(reasons)
+	keys := slices.Sorted(maps.Keys(reasons))
 	slices.SortStableFunc(keys, func(a, b string) int {
 		return int(min(max(int64(reasons[b].Packets)-int64(reasons[a].Packets), -1), 1))
 	})

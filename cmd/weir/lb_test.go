@@ -168,7 +168,7 @@ services:
 	until("limits", 0, `"generation": 5`, `"one"`)
 
 	metrics := httpGet(t, p.socket, "/metrics")
-	for _, want := range []string{"weir_generation 5", "weir_flows_max 4321", `weir_service_fail_open{service="echo"} 0`, `weir_backend_up{backend="two",service="echo"} 1`, `weir_packets_total{reason="maglev"}`, "weir_config_failures_total 1"} {
+	for _, want := range []string{"weir_generation 5", "weir_apply_duration_seconds_count 5", `weir_apply_duration_seconds_bucket{le="25"} 5`, `weir_table_size{datapath="udp",table="flows"} 4321`, `weir_service_fail_open{service="echo"} 0`, `weir_backend_up{backend="two",service="echo"} 1`, `weir_packets_total{datapath="udp",reason="maglev",service="echo"}`, "weir_config_failures_total 1"} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("metrics lack %s", want)
 		}

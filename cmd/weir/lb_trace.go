@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
 	"github.com/weir-lb/weir/internal/privilege"
@@ -116,23 +117,6 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return prefix.Masked(), nil
 }
 
-// tracedPacket is one line of --json.
-type tracedPacket struct {
-	Time        time.Time `json:"time"`
-	Interface   string    `json:"interface"`
-	Protocol    string    `json:"protocol,omitempty"`
-	Source      string    `json:"source,omitempty"`
-	Destination string    `json:"destination,omitempty"`
-	Length      int       `json:"length"`
-	Action      string    `json:"action"`
-	Reason      string    `json:"reason"`
-	Service     string    `json:"service,omitempty"`
-	Backend     string    `json:"backend,omitempty"`
-	New         bool      `json:"new_flow,omitempty"`
-	Mark        uint32    `json:"mark,omitempty"`  // nfqueue
-	Queue       *uint16   `json:"queue,omitempty"` // nfqueue
-}
-
 func runTrace(cmd *cobra.Command, flags *traceFlags, filter ebpf.TraceFilter) error {
 	var capture *traceFile
 	if flags.capture != "" {
@@ -148,11 +132,11 @@ func runTrace(cmd *cobra.Command, flags *traceFlags, filter ebpf.TraceFilter) er
 	out, seen := cmd.OutOrStdout(), 0
 	encoder := json.NewEncoder(out)
 	var failed error
-	each := func(line tracedPacket, head []byte) bool {
+	each := func(line v1.TracedPacket, head []byte) bool {
 		if flags.asJSON {
 			failed = encoder.Encode(line)
 		} else {
-			_, failed = fmt.Fprintln(out, line.text())
+			_, failed = fmt.Fprintln(out, tracedText(&line))
 		}
 		if failed == nil && capture != nil {
 			failed = capture.write(line, head)
@@ -171,7 +155,7 @@ func runTrace(cmd *cobra.Command, flags *traceFlags, filter ebpf.TraceFilter) er
 }
 
 // trace calls each for the packets of the data path that serves.
-func trace(cmd *cobra.Command, flags *traceFlags, filter ebpf.TraceFilter, each func(line tracedPacket, head []byte) bool) (lost uint64, err error) {
+func trace(cmd *cobra.Command, flags *traceFlags, filter ebpf.TraceFilter, each func(line v1.TracedPacket, head []byte) bool) (lost uint64, err error) {
 	queues, client, queryErr := servedByQueues(cmd, flags)
 	switch {
 	case queues:
@@ -196,8 +180,8 @@ func trace(cmd *cobra.Command, flags *traceFlags, filter ebpf.TraceFilter, each 
 	return lost, err
 }
 
-func describeTraced(p *ebpf.Traced) tracedPacket {
-	line := tracedPacket{
+func describeTraced(p *ebpf.Traced) v1.TracedPacket {
+	line := v1.TracedPacket{
 		Time: p.Time, Interface: p.Interface, Length: p.Length, Action: p.Reason.Action().String(), Reason: p.Reason.String(),
 		Service: p.Service, Backend: p.Backend, New: p.New,
 	}
@@ -208,7 +192,7 @@ func describeTraced(p *ebpf.Traced) tracedPacket {
 }
 
 // decision returns the line without the packet, as the comment in a capture has it.
-func (l *tracedPacket) decision() string {
+func decisionText(l *v1.TracedPacket) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", l.Action, l.Reason)
 	if l.Service != "" {
@@ -229,12 +213,12 @@ func (l *tracedPacket) decision() string {
 	return b.String()
 }
 
-func (l *tracedPacket) text() string {
+func tracedText(l *v1.TracedPacket) string {
 	flow := "-"
 	if l.Protocol != "" {
 		flow = fmt.Sprintf("%s %s > %s", l.Protocol, l.Source, l.Destination)
 	}
-	return fmt.Sprintf("%s %s %s, %d bytes: %s", l.Time.Format("15:04:05.000000"), l.Interface, flow, l.Length, l.decision())
+	return fmt.Sprintf("%s %s %s, %d bytes: %s", l.Time.Format("15:04:05.000000"), l.Interface, flow, l.Length, decisionText(l))
 }
 
 // traceFile is the file of --pcap.
@@ -248,7 +232,7 @@ func newTraceFile(w io.Writer) (*traceFile, error) {
 	return &traceFile{writer, map[string]int{}}, err
 }
 
-func (c *traceFile) write(line tracedPacket, head []byte) error {
+func (c *traceFile) write(line v1.TracedPacket, head []byte) error {
 	on, ok := c.interfaces[line.Interface]
 	if !ok {
 		describe := c.writer.Interface
@@ -261,5 +245,5 @@ func (c *traceFile) write(line tracedPacket, head []byte) error {
 		}
 		c.interfaces[line.Interface] = on
 	}
-	return c.writer.Packet(on, time.Duration(line.Time.UnixNano()), line.Length, head, line.decision())
+	return c.writer.Packet(on, time.Duration(line.Time.UnixNano()), line.Length, head, decisionText(&line))
 }

@@ -1,12 +1,18 @@
 package main
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/weir-lb/weir/internal/tcpscale"
+	"github.com/weir-lb/weir/internal/tcpscale/stats"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -17,6 +23,10 @@ func checkMetrics(t *testing.T, part, metrics string) {
 	if n := strings.Count(metrics, "\n# TYPE weir_"); n < 5 {
 		t.Errorf("%s: %d metrics of its own", part, n)
 	}
+	if !strings.Contains(metrics, "\nweir_build_info{goversion=\"go") {
+		t.Errorf("%s does not say which build it is", part)
+	}
+	checkDescribed(t, part, metrics)
 	check := exec.Command("promtool", "check", "metrics")
 	check.Stdin = strings.NewReader(metrics)
 	if out, err := check.CombinedOutput(); err != nil || len(out) > 0 {
@@ -24,7 +34,8 @@ func checkMetrics(t *testing.T, part, metrics string) {
 	}
 }
 
-// The kernel's data path: TestRootKernelDrain. The queues': TestRootNFQViews.
+// The kernel's data path: TestRootKernelDrain. The queues': TestRootNFQViews, with a fast path TestRootNFQFast. The tunnel's end:
+// TestRootDecapStartsAndStops. A gateway of a STUNner file: TestTurnGatewayOfStunner.
 func TestPromtoolAcceptsTheMetrics(t *testing.T) {
 	netlabtest.Tools(t, "promtool")
 	file, addresses := filepath.Join(t.TempDir(), "weir.yaml"), freeAddresses(t, 6)
@@ -41,4 +52,15 @@ func TestPromtoolAcceptsTheMetrics(t *testing.T) {
 			checkMetrics(t, part, httpGet(t, startProcess(t, part, args...).socket, "/metrics"))
 		})
 	}
+	t.Run("tcp stats", func(t *testing.T) {
+		service, answer := stats.New(stats.Config{Expect: 2}), httptest.NewRecorder()
+		for _, role := range []string{tcpscale.RoleServer, tcpscale.RoleClient} {
+			report := tcpscale.Report{Role: role, ID: "a", Host: "h", PID: 1, Failures: map[string]uint64{"timeout": 1}}
+			if _, err := service.Take(time.Now(), netip.MustParseAddr("192.0.2.1"), &report); err != nil {
+				t.Fatal(err)
+			}
+		}
+		service.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		checkMetrics(t, "tcp stats", answer.Body.String())
+	})
 }

@@ -20,9 +20,11 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/udpnat"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/steering/cid"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/terminal"
@@ -313,9 +315,9 @@ func runNAT(cmd *cobra.Command, f *natFlags, listen, destinations []string) erro
 	console := udpnat.NewConsole(datapath, loop, udpnat.ConsoleOptions{Resolve: resolveUDP, Exit: cancel})
 	adminConfig := admin.Config{
 		Ready:    loop.Ready,
-		Status:   func() any { return natStatus{loop.Status(), datapath.Stats()} },
-		Metrics:  func() []admin.Sample { return append(loopSamples(loop), balancer.samples()...) },
-		Flows:    func(yield func(admin.Flow) bool) { balancer.flows(loop.Snapshot(), yield) },
+		Status:   func() any { return natStatus(loop, datapath) },
+		Metrics:  func() []metrics.Sample { return append(loopSamples(loop), balancer.samples()...) },
+		Flows:    func(yield func(v1.Flow) bool) { balancer.flows(loop.Snapshot(), yield) },
 		Override: overrideOf(loop),
 		Console:  console.Serve,
 	}
@@ -335,16 +337,15 @@ func runNAT(cmd *cobra.Command, f *natFlags, listen, destinations []string) erro
 	}
 	stats := datapath.Stats()
 	if f.json {
-		return printJSON(cmd.OutOrStdout(), stats)
+		return printJSON(cmd.OutOrStdout(), stats.JSON())
 	}
 	_, err = fmt.Fprintln(cmd.OutOrStdout(), stats.Table())
 	return err
 }
 
-// natStatus is the content of /status.
-type natStatus struct {
-	control.Status
-	NAT udpnat.Stats `json:"nat"`
+func natStatus(loop *control.Loop, datapath *udpnat.Datapath) v1.NATStatus {
+	stats := datapath.Stats()
+	return v1.NATStatus{BalancerStatus: loop.Status(), NAT: stats.JSON()}
 }
 
 // livenessTo converts the data path's reports about silent backends into overrides.

@@ -16,9 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/bench"
-	"github.com/weir-lb/weir/internal/control/admin"
-	"github.com/weir-lb/weir/internal/datapath/udpnat"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -112,8 +111,8 @@ func TestNATFromAPipe(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	var stats struct{ Counters udpnat.Counters }
-	if err := json.Unmarshal([]byte(out.String()), &stats); err != nil || stats.Counters.Received < 2 {
+	var stats v1.NATStats
+	if err := readStrictly([]byte(out.String()), &stats); err != nil || stats.Counters.Received < 2 {
 		t.Fatalf("statistics %q: %v", out.String(), err)
 	}
 }
@@ -143,7 +142,7 @@ func TestNATAdmin(t *testing.T) {
 		fmt.Fprintln(stream, step[0])
 		expect(t, answers, step[1])
 	}
-	var flows admin.FlowList
+	var flows v1.FlowList
 	if err := p.door.Get(t.Context(), "/flows", nil, &flows); err != nil || len(flows.Flows) != 1 {
 		t.Fatalf("flows %+v, %v", flows, err)
 	}

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
@@ -413,7 +413,7 @@ func TestRootKeysStayInMemory(t *testing.T) {
 	if !gateway.until("msg=admin") {
 		t.Fatalf("%v\n%s", gateway.err, gateway.out)
 	}
-	door := admin.NewClient("unix:"+l.file("turn"), "")
+	door := client.New("unix:"+l.file("turn"), "")
 	serving := func(not int) (pid int) {
 		for pid == 0 || pid == not {
 			var status struct{ PID int }

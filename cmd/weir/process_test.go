@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -88,7 +88,7 @@ type process struct {
 	t      testing.TB
 	name   string
 	cmd    *exec.Cmd
-	door   *admin.Client
+	door   *client.Client
 	socket string
 	out    *lockedBuffer
 	ended  chan struct{}
@@ -141,7 +141,7 @@ func startBy(t testing.TB, start func(*exec.Cmd) error, binary, name string, arg
 		t.Fatal(err)
 	}
 	p := &process{t: t, name: name, socket: filepath.Join(dir, "s"), out: new(lockedBuffer), ended: make(chan struct{})}
-	p.door = admin.NewClient("unix:"+p.socket, "")
+	p.door = client.New("unix:"+p.socket, "")
 	p.cmd = exec.Command(binary, append(args, "--admin", "unix:"+p.socket)...)
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	if err := start(p.cmd); err != nil {

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-lb/weir/internal/control"
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -132,7 +132,7 @@ func TestHangupDuringStartKillsNobody(t *testing.T) {
 			for range 20 {
 				p := hangupAtOnce(t, args...) // waits until it answers
 				if name == "lb" {
-					for status := (control.Status{}); status.Reloads < 2; p.status(&status) {
+					for status := (v1.BalancerStatus{}); status.Reloads < 2; p.status(&status) {
 						p.alive()
 					}
 				}
@@ -178,7 +178,7 @@ func TestHangupBeforeMainIsIgnoredWhereItIsInherited(t *testing.T) {
 		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
-		for status := (control.Status{}); status.Reloads < 2; p.status(&status) {
+		for status := (v1.BalancerStatus{}); status.Reloads < 2; p.status(&status) {
 			p.alive()
 		}
 		p.stop()
@@ -254,10 +254,10 @@ func TestRootNoFileBlocksTheBalancer(t *testing.T) {
 	}
 	replace(good(addresses[1]))
 	p := startProcess(t, "lb", "lb", "run", "-c", file)
-	await := func(what string, met func(*control.Status) bool) {
+	await := func(what string, met func(*v1.BalancerStatus) bool) {
 		t.Helper()
 		for end := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-			var status control.Status
+			var status v1.BalancerStatus
 			if p.status(&status); met(&status) {
 				return
 			}
@@ -274,19 +274,19 @@ func TestRootNoFileBlocksTheBalancer(t *testing.T) {
 		"hanging file system": {func(path string) error { return os.Symlink(hung, path) }, "weir.yaml does not answer for 5s"},
 	} {
 		replace(c.make)
-		await(name, func(s *control.Status) bool { return strings.Contains(s.Error, c.want) })
+		await(name, func(s *v1.BalancerStatus) bool { return strings.Contains(s.Error, c.want) })
 		failures := uint64(0)
-		await(name, func(s *control.Status) bool { failures = s.Failures; return true })
+		await(name, func(s *v1.BalancerStatus) bool { failures = s.Failures; return true })
 		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
-		await(name+": SIGHUP", func(s *control.Status) bool { return s.Failures > failures })
+		await(name+": SIGHUP", func(s *v1.BalancerStatus) bool { return s.Failures > failures })
 		replace(good(addresses[1:]...))
-		await(name+": the next good file", func(s *control.Status) bool {
+		await(name+": the next good file", func(s *v1.BalancerStatus) bool {
 			return s.Error == "" && len(s.Services) == 1 && len(s.Services[0].Backends) == 2
 		})
 		replace(good(addresses[1]))
-		await(name+": and another", func(s *control.Status) bool { return len(s.Services[0].Backends) == 1 })
+		await(name+": and another", func(s *v1.BalancerStatus) bool { return len(s.Services[0].Backends) == 1 })
 	}
 	replace(func(path string) error { return os.Symlink(hung, path) })
 	p.stop() // while it reads, or after: it must be clean

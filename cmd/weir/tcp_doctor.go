@@ -2,12 +2,12 @@ package main
 
 import (
 	"fmt"
-	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/internal/finding"
 	"github.com/weir-lb/weir/internal/tcpscale/limits"
-	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newTCPDoctorCommand() *cobra.Command {
@@ -39,9 +39,14 @@ Exit codes: 0 they fit (there may be warnings), 1 they do not, 2 wrong usage.`,
 			want.BothEnds = end == "both"
 			findings := limits.Examine(limits.Read(), want)
 			if end == "server" {
-				findings = withoutPorts(findings)
+				findings = slices.DeleteFunc(findings, func(f finding.Finding) bool { return f.Check == "source ports" })
 			}
-			err := writeLimits(cmd.OutOrStdout(), findings, asJSON)
+			var err error
+			if asJSON {
+				err = printJSON(cmd.OutOrStdout(), findings)
+			} else {
+				err = finding.Print(cmd.OutOrStdout(), findings)
+			}
 			if err == nil && !limits.Fits(findings) {
 				if asJSON {
 					return &exitError{code: exitFailure} // the JSON says why
@@ -61,30 +66,4 @@ Exit codes: 0 they fit (there may be warnings), 1 they do not, 2 wrong usage.`,
 	flags.BoolVar(&want.Conntracked, "conntrack", false, "connections pass connection tracking on this machine: the table must hold them")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
-}
-
-// withoutPorts drops what concerns clients only.
-func withoutPorts(findings []limits.Finding) []limits.Finding {
-	var rest []limits.Finding
-	for _, f := range findings {
-		if f.Check != "source ports" {
-			rest = append(rest, f)
-		}
-	}
-	return rest
-}
-
-func writeLimits(w io.Writer, findings []limits.Finding, asJSON bool) error {
-	if asJSON {
-		return printJSON(w, findings)
-	}
-	table := terminal.NewTable(w, false)
-	fmt.Fprintln(table, "LEVEL\tCHECK\tFINDING")
-	for _, f := range findings {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Level, f.Check, f.What)
-		if f.Remedy != "" {
-			fmt.Fprintf(table, "\t\tremedy: %s\n", f.Remedy)
-		}
-	}
-	return table.Flush()
 }

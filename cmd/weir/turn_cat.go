@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/readfile"
 	"github.com/weir-lb/weir/internal/terminal"
 	"github.com/weir-lb/weir/internal/turn/turncat"
@@ -225,13 +226,15 @@ func (f *turnCatFlags) logger(w io.Writer) (*slog.Logger, error) {
 	return nil, fmt.Errorf("--log: no format %q; write text, json or a level such as all:DEBUG", f.log)
 }
 
-// catSummary is what --json prints.
-type catSummary struct {
-	Listen  string  `json:"listen"`
-	Server  string  `json:"server"`
-	Peer    string  `json:"peer"`
-	Seconds float64 `json:"seconds"`
-	turncat.Stats
+func catText(listen string, f *turnCatFlags, s turncat.Stats, d time.Duration) v1.TurnCat {
+	return v1.TurnCat{
+		Listen: listen, Server: f.config.Server.String(), Peer: f.config.Peer.String(), Seconds: d.Seconds(),
+		Clients: s.Clients, ClientsEver: s.ClientsEver, PeakClients: s.PeakClients, Sessions: s.Sessions,
+		Allocations: s.Allocations, AllocationsLost: s.AllocationsLost, AllocationsMoved: s.AllocationsMoved, Failures: s.Failures,
+		UpPackets: s.UpPackets, UpBytes: s.UpBytes, DownPackets: s.DownPackets, DownBytes: s.DownBytes,
+		DroppedGap: s.DroppedGap, DroppedFull: s.DroppedFull, DroppedQueue: s.DroppedQueue, DroppedLong: s.DroppedLong,
+		SendErrors: s.SendErrors, Strays: s.Strays, Overflowed: s.Overflowed, Idle: s.Idle,
+	}
 }
 
 func (f *turnCatFlags) summary(cmd *cobra.Command, tunnel *turncat.Tunnel, s turncat.Stats, d time.Duration) error {
@@ -240,7 +243,7 @@ func (f *turnCatFlags) summary(cmd *cobra.Command, tunnel *turncat.Tunnel, s tur
 		out = cmd.ErrOrStderr() // standard output carries the peer's data
 	}
 	if f.json {
-		return printJSON(out, catSummary{tunnel.Addr(), f.config.Server.String(), f.config.Peer.String(), d.Seconds(), s})
+		return printJSON(out, catText(tunnel.Addr(), f, s, d))
 	}
 	if f.quiet {
 		return nil

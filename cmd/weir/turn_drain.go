@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/turn/gateway"
-	"github.com/weir-lb/weir/internal/turn/routes"
 )
 
 // drainGateway waits for a termination signal, drains, and returns when no allocation is left, after timeout (0: never), on
@@ -55,12 +54,4 @@ func turnSignals() (signals chan os.Signal, release func()) {
 	signals = make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	return signals, func() { signal.Stop(signals) }
-}
-
-// gatewayStatus is the answer of GET /status.
-type gatewayStatus struct {
-	handoverStatus
-	gateway.Stats
-	Config *turnConfigStatus   `json:"config,omitempty"`
-	Names  []routes.NameStatus `json:"names,omitempty"` // DNS names of clusters
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/pion/stun/v4"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -107,7 +108,7 @@ func TestTurnDrainTimeout(t *testing.T) {
 }
 
 // drains waits until the gateway drains.
-func (g *turnGateway) drains() gatewayStatus {
+func (g *turnGateway) drains() v1.TurnStatus {
 	g.t.Helper()
 	for {
 		g.alive()

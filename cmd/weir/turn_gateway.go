@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/handover"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/stunnerd"
@@ -121,7 +121,7 @@ func runTurnGateway(cmd *cobra.Command, f *gatewayFlags, args []string) error {
 		for _, note := range plan.notes {
 			fmt.Fprintln(cmd.ErrOrStderr(), "note:", note)
 		}
-		return summary.print(cmd.OutOrStdout())
+		return printGateway(cmd.OutOrStdout(), &summary)
 	}
 	return f.handover.run(cmd, log, func(ctx context.Context, k *handover.Store) error {
 		return serveGateway(ctx, k, source, log, levels, cmd.Flags().Changed("drain-timeout"))
@@ -162,8 +162,8 @@ func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource,
 	api := turnAdmin(g, func() int64 { return time.Now().UnixNano() }, plan.stunner)
 	addHandover(&api, k, g, loop.now)
 	offload.measured(&api)
-	metrics := api.Metrics
-	api.Metrics = func() []admin.Sample { return append(metrics(), loop.samples()...) }
+	others := api.Metrics
+	api.Metrics = func() []metrics.Sample { return append(others(), loop.samples()...) }
 	token, err := adminToken(source.flags.serve.tokenFile)
 	if err != nil {
 		return errors.Join(usageError(err), g.Close())

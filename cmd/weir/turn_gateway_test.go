@@ -17,6 +17,7 @@ import (
 
 	"github.com/pion/turn/v5"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -39,7 +40,7 @@ func rewrite(t *testing.T, path, text string) {
 }
 
 // until waits for a status of the gateway.
-func (g *turnGateway) until(what string, is func(s *gatewayStatus) bool) (s gatewayStatus) {
+func (g *turnGateway) until(what string, is func(s *v1.TurnStatus) bool) (s v1.TurnStatus) {
 	g.t.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if s = g.now(); is(&s) {
@@ -69,24 +70,24 @@ func TestTurnGatewayFollowsItsFile(t *testing.T) {
 		t.Fatalf("at the start: %+v", s.Config)
 	}
 	rewrite(t, path, gatewayFile(at, "127.0.0.1, 10.0.0.0/8"))
-	g.until("a good change is taken over", func(s *gatewayStatus) bool { return s.Config.Generation == 2 && s.Config.Change != nil })
+	g.until("a good change is taken over", func(s *v1.TurnStatus) bool { return s.Config.Generation == 2 && s.Config.Change != nil })
 	rewrite(t, path, strings.Replace(gatewayFile(at, "127.0.0.1"), "routes: [peers]", "routes: [nowhere]", 1))
-	s := g.until("a bad change is told", func(s *gatewayStatus) bool { return s.Config.Error != "" })
+	s := g.until("a bad change is told", func(s *v1.TurnStatus) bool { return s.Config.Error != "" })
 	if want := path + `:3:`; !strings.HasPrefix(s.Config.Error, want) || !strings.Contains(s.Config.Error, `listeners[0].routes[0]: there is no cluster "nowhere"`) || s.Config.Generation != 2 {
 		t.Errorf("error %q", s.Config.Error)
 	}
 	rewrite(t, path, gatewayFile(at, "127.0.0.1"))
-	g.until("mended", func(s *gatewayStatus) bool { return s.Config.Generation == 3 && s.Config.Error == "" })
+	g.until("mended", func(s *v1.TurnStatus) bool { return s.Config.Generation == 3 && s.Config.Error == "" })
 	if err := g.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	s = g.until("SIGHUP reads again", func(s *gatewayStatus) bool { return s.Config.Generation == 4 })
+	s = g.until("SIGHUP reads again", func(s *v1.TurnStatus) bool { return s.Config.Generation == 4 })
 	fs.goOn()
 	if s.Totals.Allocations != 5 || s.Totals.Channels != 5 {
 		t.Errorf("after four reloads: %+v", s.Totals)
 	}
 	rewrite(t, path, gatewayFile(at, "10.0.0.0/8"))
-	s = g.until("the route is gone", func(s *gatewayStatus) bool { return s.Config.Generation == 5 })
+	s = g.until("the route is gone", func(s *v1.TurnStatus) bool { return s.Config.Generation == 5 })
 	if s.Config.Change.Channels != 5 || s.Totals.Channels != 0 || s.Totals.Allocations != 5 {
 		t.Errorf("change %+v, %+v", s.Config.Change, s.Totals)
 	}
@@ -114,6 +115,11 @@ clusters: [{name: peers, endpoints: ["127.0.0.1:<1-65535>"]}]
 	} {
 		if body, err := fetch(url); err != nil || !strings.Contains(body, want) || strings.Contains(body, flowPassword) {
 			t.Errorf("%s: %v, %.300s; want %s", url, err, body, want)
+		} else if strings.HasSuffix(url, "/custom") {
+			checkMetrics(t, "a gateway of a STUNner file", body)
+			if timed := `weir_turn_listener_allocate_duration_seconds_count{listener="udp",protocol="udp"} 2`; !strings.Contains(body, timed) {
+				t.Errorf("metrics lack %s", timed)
+			}
 		}
 	}
 	if body, err := fetch(fmt.Sprintf("http://%v/status", health)); err == nil || !strings.Contains(body, "this needs a credential") {
@@ -128,7 +134,7 @@ clusters: [{name: peers, endpoints: ["127.0.0.1:<1-65535>"]}]
 		t.Fatal(err)
 	}
 	rewrite(t, path, file(other))
-	s := g.until("a taken address is told", func(s *gatewayStatus) bool { return s.Config.Error != "" })
+	s := g.until("a taken address is told", func(s *v1.TurnStatus) bool { return s.Config.Error != "" })
 	if !strings.Contains(s.Config.Error, "admin.healthcheck_endpoint: ") {
 		t.Errorf("error %q", s.Config.Error)
 	}
@@ -139,7 +145,7 @@ clusters: [{name: peers, endpoints: ["127.0.0.1:<1-65535>"]}]
 	if err := g.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	g.until("it moves", func(s *gatewayStatus) bool { return s.Config.Generation == 2 })
+	g.until("it moves", func(s *v1.TurnStatus) bool { return s.Config.Generation == 2 })
 	if _, err := fetch(fmt.Sprintf("http://%v/ready", other)); err != nil {
 		t.Errorf("the new health address: %v", err)
 	}

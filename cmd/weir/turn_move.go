@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/turn/allocation"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
@@ -21,22 +21,15 @@ type movedAllocations struct {
 	Allocations []allocation.Record `json:"allocations"`
 }
 
-// importResult is the answer to an import.
-type importResult struct {
-	Restored int    `json:"restored"`
-	Refused  int    `json:"refused"`
-	Why      string `json:"why,omitempty"` // the reason for the first refused one
-}
-
 // importAllocations restores as many allocations of an export as possible. An error means that the text is not an
 // export.
-func importAllocations(ctx context.Context, g *gateway.Gateway, text []byte) (importResult, error) {
+func importAllocations(ctx context.Context, g *gateway.Gateway, text []byte) (v1.TurnImport, error) {
 	records, err := gateway.ParseExport(text)
 	if err != nil {
-		return importResult{}, err
+		return v1.TurnImport{}, err
 	}
 	restored, err := g.Import(ctx, records)
-	result := importResult{Restored: restored, Refused: len(records) - restored}
+	result := v1.TurnImport{Restored: restored, Refused: len(records) - restored}
 	if err != nil {
 		result.Why = err.Error()
 	}
@@ -60,8 +53,8 @@ Clients over TCP, TLS and DTLS are not moved by it: their connections end with t
 			if err != nil {
 				return err
 			}
-			var moved json.RawMessage
-			if err := client.Get(cmd.Context(), "/allocations", nil, &moved); err != nil {
+			moved, err := client.Export(cmd.Context())
+			if err != nil {
 				return err
 			}
 			_, err = cmd.OutOrStdout().Write(append(moved, '\n'))
@@ -95,7 +88,7 @@ exit code 1.`,
 	return cmd
 }
 
-func importFile(cmd *cobra.Command, client *admin.Client, path string, asJSON bool) error {
+func importFile(cmd *cobra.Command, gateway *client.Client, path string, asJSON bool) error {
 	var source io.Reader = cmd.InOrStdin()
 	if path != "-" {
 		file, err := os.Open(path)
@@ -109,8 +102,8 @@ func importFile(cmd *cobra.Command, client *admin.Client, path string, asJSON bo
 	if err != nil {
 		return fmt.Errorf("read %s: %w", path, err)
 	}
-	var result importResult
-	if err := client.Send(cmd.Context(), "/allocations", bytes.NewReader(text), &result); err != nil {
+	result, err := gateway.Import(cmd.Context(), bytes.NewReader(text))
+	if err != nil {
 		return err
 	}
 	if asJSON {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/kernelrelay"
@@ -148,24 +148,7 @@ func (t *turnOffload) measured(api *admin.Config) {
 		return
 	}
 	others := api.Metrics
-	api.Metrics = func() []admin.Sample { return append(others(), t.samples()...) }
-}
-
-func (t *turnOffload) samples() (list []admin.Sample) {
-	r := t.o.Report()
-	for _, end := range slices.Sorted(maps.Keys(r.Packets)) {
-		list = append(list, admin.Sample{
-			Name: "weir_turn_offload_packets_total", Help: "Packets that the kernel's relay saw, by what became of them.", Counter: true,
-			Labels: []admin.Label{{Name: "end", Value: end}}, Value: float64(r.Packets[end]),
-		})
-	}
-	for _, reason := range slices.Sorted(maps.Keys(r.Refused)) {
-		list = append(list, admin.Sample{
-			Name: "weir_turn_offload_refused_total", Help: "Channels that stayed in user space, by why.", Counter: true,
-			Labels: []admin.Label{{Name: "reason", Value: reason}}, Value: float64(r.Refused[reason]),
-		})
-	}
-	return append(list, admin.Sample{Name: "weir_turn_offload_channels", Help: "Channels that the kernel relays.", Value: float64(r.Channels)})
+	api.Metrics = func() []metrics.Sample { return append(others(), metrics.Of(t.o.Report())...) }
 }
 
 func (t *turnOffload) close(log *slog.Logger) {

@@ -19,6 +19,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
@@ -107,6 +108,7 @@ func (r *offloadRun) kernel() map[string]float64 {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	checkDescribed(r.t, "the gateway", string(text))
 	found := map[string]float64{}
 	for _, m := range regexp.MustCompile(`(?m)^weir_turn_offload_(?:packets_total\{end="(\w+)"\}|(channels)) (\S+)$`).FindAllStringSubmatch(string(text), -1) {
 		n, err := strconv.ParseFloat(m[3], 64)
@@ -181,7 +183,7 @@ func TestRootTurnOffloadRestart(t *testing.T) {
 	}
 	lab := netlabtest.Up(t, offloadLab("weiroffagain", false))
 	r := startOffloadRun(t, lab, "tcx")
-	var before, now gatewayStatus
+	var before, now v1.TurnStatus
 	r.status(&before)
 	if err := syscall.Kill(before.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)

@@ -8,25 +8,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/stunnerd"
 )
-
-// turnConfigStatus is the part of GET /status about a gateway's configuration.
-type turnConfigStatus struct {
-	File       string          `json:"file,omitempty"`
-	Generation uint64          `json:"generation"`
-	Applied    time.Time       `json:"applied"`
-	Reloads    uint64          `json:"reloads"`
-	Failures   uint64          `json:"failures"`
-	Error      string          `json:"error,omitempty"` // of the last change; the configuration before it is in force
-	Failed     time.Time       `json:"failed,omitzero"`
-	Change     *gateway.Change `json:"change,omitempty"` // what the last reload did
-	Notes      []string        `json:"notes,omitempty"`  // settings of the file without effect
-	URIs       []string        `json:"uris"`             // where clients find the listeners
-}
 
 // gatewayLoop keeps a gateway, and the HTTP endpoints of a STUNner file, at the newest valid configuration.
 type gatewayLoop struct {
@@ -39,7 +26,7 @@ type gatewayLoop struct {
 	mu     sync.Mutex // guards the fields below
 	plan   *gatewayPlan
 	noted  map[string]time.Time // when a note was logged
-	status turnConfigStatus
+	status v1.TurnConfigStatus
 }
 
 // started records the configuration with which the gateway was opened.
@@ -91,16 +78,13 @@ func (l *gatewayLoop) noteLocked(notes []string, now time.Time) {
 }
 
 // now returns a copy for the admin API.
-func (l *gatewayLoop) now() turnConfigStatus {
+func (l *gatewayLoop) now() v1.TurnConfigStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.status
 }
 
-func (l *gatewayLoop) samples() []admin.Sample {
-	s := l.now()
-	return configSamples(s.Generation, s.Error != "", s.Reloads, s.Failures)
-}
+func (l *gatewayLoop) samples() []metrics.Sample { return metrics.Of(l.now()) }
 
 // run watches the file and the certificates that it names until ctx ends.
 func (l *gatewayLoop) run(ctx context.Context, text []byte) error {
@@ -123,7 +107,7 @@ func (l *gatewayLoop) take(text []byte, err error) {
 	if err == nil {
 		plan, err = l.source.parse(text)
 	}
-	var change gateway.Change
+	var change v1.TurnChange
 	if err == nil {
 		change, err = l.apply(plan)
 	}
@@ -146,7 +130,7 @@ func (l *gatewayLoop) take(text []byte, err error) {
 	}
 }
 
-func (l *gatewayLoop) apply(plan *gatewayPlan) (change gateway.Change, err error) {
+func (l *gatewayLoop) apply(plan *gatewayPlan) (change v1.TurnChange, err error) {
 	back, err := l.endpoints.change(plan)
 	if err != nil {
 		return change, locate(plan.document, err)

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/metrics"
 )
 
 // stunnerEndpoints are the HTTP servers of a STUNner file: /live and /ready for probes, /metrics.
@@ -15,7 +16,7 @@ type stunnerEndpoints struct {
 	token   string       // token of /status
 	hosts   []string     // as of --admin-host
 	probes  admin.Config // what a health endpoint answers with
-	samples func() []admin.Sample
+	samples func() []metrics.Sample
 
 	mu   sync.Mutex // guards open
 	open map[endpointKind]*stunnerEndpoint

@@ -6,48 +6,24 @@ import (
 	"io"
 	"strings"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/terminal"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
-// gatewaySummary summarizes a gateway's configuration without its secrets.
-type gatewaySummary struct {
-	Name      string            `json:"name"`
-	Realm     string            `json:"realm"`
-	Auth      string            `json:"auth"`
-	Users     int               `json:"users"`
-	Secrets   int               `json:"secrets"`
-	Listeners []listenerSummary `json:"listeners"`
-	Clusters  []clusterSummary  `json:"clusters"`
-}
-
-type listenerSummary struct {
-	Name       string   `json:"name"`
-	URI        string   `json:"uri"`
-	Address    string   `json:"address"`
-	RelayPorts string   `json:"relay_ports"`
-	Routes     []string `json:"routes"`
-}
-
-type clusterSummary struct {
-	Name      string   `json:"name"`
-	Protocol  string   `json:"protocol"`
-	Endpoints []string `json:"endpoints"`
-}
-
-func (p *gatewayPlan) summary() gatewaySummary {
+func (p *gatewayPlan) summary() v1.TurnGateway {
 	c := p.gateway.WithDefaults()
-	s := gatewaySummary{Name: c.Name, Realm: c.Realm, Auth: string(c.Auth.Mode), Users: len(c.Auth.Users), Secrets: len(c.Auth.Secrets)}
+	s := v1.TurnGateway{Name: c.Name, Realm: c.Realm, Auth: string(c.Auth.Mode), Users: len(c.Auth.Users), Secrets: len(c.Auth.Secrets)}
 	for i := range c.Listeners {
 		l := &c.Listeners[i]
-		s.Listeners = append(s.Listeners, listenerSummary{
+		s.Listeners = append(s.Listeners, v1.TurnGatewayListen{
 			Name: l.Name, URI: l.URI(), Address: fmt.Sprintf("%s %v port %d", l.Protocol, l.Address, l.Port),
 			RelayPorts: l.RelayPorts.String(), Routes: l.Routes,
 		})
 	}
 	for i := range c.Clusters {
 		from := &c.Clusters[i]
-		s.Clusters = append(s.Clusters, clusterSummary{Name: from.Name, Protocol: string(from.Protocol), Endpoints: from.Endpoints})
+		s.Clusters = append(s.Clusters, v1.TurnGatewayPeers{Name: from.Name, Protocol: string(from.Protocol), Endpoints: from.Endpoints})
 	}
 	return s
 }
@@ -60,8 +36,8 @@ func quantity(n int, noun string) string {
 	return fmt.Sprintf("%d %s", n, noun)
 }
 
-// print writes the summary for people.
-func (s *gatewaySummary) print(w io.Writer) error {
+// printGateway writes the summary for people.
+func printGateway(w io.Writer, s *v1.TurnGateway) error {
 	who := map[gateway.AuthMode]string{
 		gateway.AuthStatic: quantity(s.Users, "user"), gateway.AuthEphemeral: quantity(s.Secrets, "secret"), gateway.AuthNone: "STUN only",
 	}[gateway.AuthMode(s.Auth)]

@@ -10,8 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/handover"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
@@ -80,46 +82,27 @@ func gatewayStore(k *handover.Store) gateway.Store {
 	return k
 }
 
-// handoverSamples are the metrics of what is stored.
-func handoverSamples(s handover.Stats) []admin.Sample {
-	alone, unusable := 0.0, 0.0
-	if s.Supervisor == "gone" {
-		alone = 1
-	}
-	if s.Unusable != "" {
-		unusable = 1
-	}
-	return []admin.Sample{
-		{Name: "weir_turn_supervisor_gone", Help: "1 if the supervisor died: nobody restarts the gateway.", Value: alone},
-		{Name: "weir_turn_starts", Help: "Serving processes that the supervisor has started.", Value: float64(s.Starts)},
-		{Name: "weir_turn_kept_sockets", Help: "Sockets that the supervisor holds.", Value: float64(s.Sockets)},
-		{Name: "weir_turn_kept_sockets_refused_total", Help: "Sockets that do not survive the process: the supervisor was full or late.", Counter: true, Value: float64(s.Refused)},
-		{Name: "weir_turn_kept_records", Help: "Allocations in the journal.", Value: float64(s.Journal.Records)},
-		{Name: "weir_turn_state_unusable", Help: "1 if the directory of --state cannot be written: allocations do not outlive all processes.", Value: unusable},
-		{Name: "weir_turn_kept_records_bytes", Help: "Size of the journal.", Value: float64(s.Journal.Bytes)},
-		{Name: "weir_turn_kept_records_refused_total", Help: "Records beyond the bounds of the journal.", Counter: true, Value: float64(s.Journal.Refused)},
-		{Name: "weir_turn_kept_records_failed_total", Help: "Writes of the journal that the system refused.", Counter: true, Value: float64(s.Journal.Failed)},
-	}
-}
-
 // maxMoved bounds the body of an import: 64 MiB of records are some 100,000.
 const maxMoved = 64 << 20
 
 // addHandover adds to a gateway's admin API what is stored, and the requests of `weir turn upgrade`, `export` and
 // `import`.
-func addHandover(api *admin.Config, k *handover.Store, g *gateway.Gateway, configured func() turnConfigStatus) {
-	metrics := api.Metrics
-	api.Metrics = func() []admin.Sample { return append(metrics(), handoverSamples(k.Stats())...) }
+func addHandover(api *admin.Config, k *handover.Store, g *gateway.Gateway, configured func() v1.TurnConfigStatus) {
+	others := api.Metrics
+	api.Metrics = func() []metrics.Sample { return append(others(), metrics.Of(k.Stats())...) }
 	api.Status = func() any {
 		status := configured()
-		return gatewayStatus{handoverStatus{PID: os.Getpid(), Version: readBuildInfo().Version, Handover: k.Stats()}, g.Stats(), &status, g.Names()}
+		return v1.TurnStatus{
+			TurnProcess: v1.TurnProcess{PID: os.Getpid(), Version: readBuildInfo().Version, Handover: handoverText(k.Stats())},
+			TurnStats:   turnText(g.Stats()), Config: &status, Names: g.Names(),
+		}
 	}
 	api.Routes = append(api.Routes, []admin.Route{
 		{Pattern: "POST /upgrade", Answer: func(*http.Request) (any, error) {
 			if err := k.RequestUpgrade(); err != nil {
 				return nil, err
 			}
-			return upgradeAnswer{PID: os.Getpid()}, nil
+			return v1.TurnUpgradeAnswer{PID: os.Getpid()}, nil
 		}},
 		{Pattern: "GET /allocations", Answer: func(r *http.Request) (any, error) {
 			records, err := g.Export(r.Context())

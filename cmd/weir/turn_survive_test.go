@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -62,17 +64,21 @@ func startGateway(t *testing.T, binary, config, server string, args ...string) *
 	return g
 }
 
-func (g *turnGateway) now() (s gatewayStatus) {
+func (g *turnGateway) now() (s v1.TurnStatus) {
 	g.t.Helper()
-	g.status(&s)
+	var text json.RawMessage
+	g.status(&text)
+	if err := readStrictly(text, &s); err != nil {
+		g.t.Fatal(err)
+	}
 	return s
 }
 
 // becomes waits until another process than that of before serves with as many allocations.
-func (g *turnGateway) becomes(before gatewayStatus) gatewayStatus {
+func (g *turnGateway) becomes(before v1.TurnStatus) v1.TurnStatus {
 	g.t.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		var s gatewayStatus
+		var s v1.TurnStatus
 		if err := g.door.Get(g.t.Context(), "/status", nil, &s); err == nil && s.PID != before.PID {
 			return s
 		}
@@ -83,11 +89,11 @@ func (g *turnGateway) becomes(before gatewayStatus) gatewayStatus {
 		}
 	}
 	g.t.Fatal("no other process serves")
-	return gatewayStatus{}
+	return v1.TurnStatus{}
 }
 
 // survived checks that all allocations are there and go on, and says what the event cost.
-func survived(t *testing.T, what string, fs *turnFlows, s gatewayStatus) gap {
+func survived(t *testing.T, what string, fs *turnFlows, s v1.TurnStatus) gap {
 	t.Helper()
 	fs.goOn()
 	fs.refresh()

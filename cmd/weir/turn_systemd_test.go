@@ -9,20 +9,21 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
-	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // systemdBoot starts systemd as the first process of new namespaces, with one service, in a cgroup of its own, which
-// it removes at the end. Its argument is the directory of the unit files; systemd's process id goes to its file pid.
+// it removes at the end. It cannot write sysctls: it would raise fs.file-max of the whole machine. Its argument is the directory of the unit files; systemd's process id goes to its file pid.
 const systemdBoot = `
 mount --make-rprivate / && mkdir -p $1/cgroup && mount -t cgroup2 none $1/cgroup || exit 1
 group=$1/cgroup/weir-test-$$
 mkdir $group && echo 0 > $group/cgroup.procs || exit 1
 setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --cgroup --uts --ipc sh -ec '
 	mount -t proc proc /proc
+	mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys
 	umount -R -l /sys/fs/cgroup
 	mount -t cgroup2 none /sys/fs/cgroup
 	mount -t tmpfs tmpfs /run
@@ -78,21 +79,12 @@ func startSystemd(t *testing.T, unit string) *systemdService {
 			t.Logf("systemd:\n%s", out)
 		}
 	})
-	s.until("systemd runs", func() bool {
+	netlabtest.Eventually(t, "systemd runs", func() bool {
 		text, _ := os.ReadFile(filepath.Join(dir, "pid"))
 		s.unshare, _ = strconv.Atoi(strings.TrimSpace(string(text)))
 		return s.unshare != 0 && s.init() != 0
 	})
 	return s
-}
-
-func (s *systemdService) until(what string, done func() bool) {
-	s.t.Helper()
-	for deadline := time.Now().Add(time.Minute); !done(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			s.t.Fatalf("not within a minute: %s", what)
-		}
-	}
 }
 
 // init is systemd's process id here, 0 before it runs.
@@ -164,10 +156,10 @@ func TestRootTurnSurvivesUnderSystemd(t *testing.T) {
 	unit := systemdUnit(t, fmt.Sprintf("%s turn gateway -c %s --no-supervisor --admin unix:%s", binary, config, socket), runAsWeir+"=1", filepath.Join(dir, "log"))
 	s := startSystemd(t, unit)
 	g := &turnGateway{config: config, server: server, process: &process{
-		t: t, name: "gateway", door: admin.NewClient("unix:"+socket, ""), socket: socket, ended: make(chan struct{}),
+		t: t, name: "gateway", door: client.New("unix:"+socket, ""), socket: socket, ended: make(chan struct{}),
 	}}
-	first := g.becomes(gatewayStatus{})
-	s.until("the service is active", func() bool { state, _ := s.systemctl("is-active", "weir"); return state == "active" })
+	first := g.becomes(v1.TurnStatus{})
+	netlabtest.Eventually(t, "the service is active", func() bool { state, _ := s.systemctl("is-active", "weir"); return state == "active" })
 	fs := newTurnFlows(t, server, survivors, flowInterval)
 	fs.goOn()
 	before := g.now()

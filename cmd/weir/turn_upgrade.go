@@ -2,38 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/weir-lb/weir/internal/control/admin"
-	"github.com/weir-lb/weir/internal/handover"
 )
-
-// upgradeAnswer is the answer to POST /upgrade: the new binary was tested, and this process hands over.
-type upgradeAnswer struct {
-	PID int `json:"pid"` // of the process that hands over
-}
-
-// handoverStatus is the part of a gateway's status that is about its process.
-type handoverStatus struct {
-	PID      int            `json:"pid"`
-	Version  string         `json:"version"`
-	Handover handover.Stats `json:"keep"`
-}
-
-// upgraded is what `weir turn upgrade --json` prints.
-type upgraded struct {
-	From     string  `json:"from"`
-	To       string  `json:"to"`
-	PID      int     `json:"pid"` // of the new serving process
-	Seconds  float64 `json:"seconds"`
-	Records  int     `json:"records"`  // allocations in the journal
-	Sockets  int     `json:"sockets"`  // sockets that were handed over
-	Upgrades int     `json:"upgrades"` // upgrades of this gateway so far
-}
 
 func newTurnUpgradeCommand() *cobra.Command {
 	var flags clientFlags
@@ -54,7 +27,7 @@ binary does not come to serve, the old one is back. It is what SIGUSR2 to the ga
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), wait)
 			defer cancel()
-			done, err := upgradeGateway(ctx, client)
+			done, err := client.Upgrade(ctx)
 			if err != nil {
 				return err
 			}
@@ -69,34 +42,4 @@ binary does not come to serve, the old one is back. It is what SIGUSR2 to the ga
 	flags.add(cmd, turnPart())
 	durationVar(cmd.Flags(), &wait, "wait", time.Minute, "how long the new process may take until it serves")
 	return cmd
-}
-
-func upgradeGateway(ctx context.Context, client *admin.Client) (upgraded, error) {
-	var before, after handoverStatus
-	if err := client.Get(ctx, "/status", nil, &before); err != nil {
-		return upgraded{}, err
-	}
-	started := time.Now()
-	var answer upgradeAnswer
-	if err := client.Post(ctx, "/upgrade", nil, &answer); err != nil {
-		return upgraded{}, fmt.Errorf("not upgraded: %w", err)
-	}
-	for {
-		err := client.Get(ctx, "/status", nil, &after)
-		if err == nil && after.PID != before.PID {
-			break
-		}
-		select {
-		case <-ctx.Done():
-			return upgraded{}, fmt.Errorf("the new process does not serve; the gateway's log says why: %w", errors.Join(ctx.Err(), err))
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-	if after.Handover.Upgrades <= before.Handover.Upgrades {
-		return upgraded{}, fmt.Errorf("the new binary did not come to serve: the old one is back, as process %d; its log says why", after.PID)
-	}
-	return upgraded{
-		From: before.Version, To: after.Version, PID: after.PID, Seconds: time.Since(started).Seconds(),
-		Records: after.Handover.Journal.Records, Sockets: after.Handover.Sockets, Upgrades: after.Handover.Upgrades,
-	}, nil
 }

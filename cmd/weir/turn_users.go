@@ -6,24 +6,22 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/terminal"
-	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
 func newTurnUsersCommand() *cobra.Command {
 	var flags clientFlags
 	var watch bool
 	var every time.Duration
-	var limit int
-	filter := map[string]*string{}
+	var query client.UserQuery
 	cmd := &cobra.Command{
 		Use:   "users",
 		Short: "List the allocations of a running gateway: who relays what to whom",
@@ -41,13 +39,10 @@ last packet passed. Rates are of the time between two tables with --watch, else 
 			if every < 100*time.Millisecond {
 				return usageError(fmt.Errorf("--every %s: write 100ms or more", every))
 			}
-			query := url.Values{"limit": {strconv.Itoa(limit)}}
-			for key, value := range filter {
-				if *value != "" {
-					query.Set(key, *value)
-				}
+			if query.Limit == 0 { // the gateway would take its default
+				return usageError(fmt.Errorf("--limit \"0\": write 1 to %d", v1.MaxTurnUsers))
 			}
-			if _, err := parseTurnQuestion(query); err != nil {
+			if _, err := parseTurnQuestion(query.Values()); err != nil {
 				return usageError(fmt.Errorf("--%w", err))
 			}
 			table := turnTable{client: client, query: query, out: cmd.OutOrStdout(), json: flags.asJSON}
@@ -58,39 +53,42 @@ last packet passed. Rates are of the time between two tables with --watch, else 
 			return table.once(cmd.Context())
 		},
 	}
-	for _, f := range []struct{ key, usage string }{
-		{"user", "only this user's"},
-		{"listener", "only of this listener"},
-		{"transport", "only udp, tcp, tls or dtls"},
-		{"client", "only clients with this address or in this prefix"},
-		{"sort", "order by bytes, age, expires, idle, user or client, before the limit cuts (default age, the oldest first)"},
+	for _, f := range []struct {
+		value      *string
+		key, usage string
+	}{
+		{&query.User, "user", "only this user's"},
+		{&query.Listener, "listener", "only of this listener"},
+		{&query.Transport, "transport", "only udp, tcp, tls or dtls"},
+		{&query.Client, "client", "only clients with this address or in this prefix"},
+		{&query.Sort, "sort", "order by bytes, age, expires, idle, user or client, before the limit cuts (default age, the oldest first)"},
 	} {
-		filter[f.key] = cmd.Flags().String(f.key, "", f.usage)
+		cmd.Flags().StringVar(f.value, f.key, "", f.usage)
 	}
-	cmd.Flags().IntVar(&limit, "limit", 1000, fmt.Sprintf("at most so many, up to %d", maxTurnUsers))
+	cmd.Flags().IntVar(&query.Limit, "limit", 1000, fmt.Sprintf("at most so many, up to %d", v1.MaxTurnUsers))
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "again and again, until interrupted")
 	durationVar(cmd.Flags(), &every, "every", time.Second, "how often with --watch")
 	flags.add(cmd, turnPart())
-	live(cmd, "user", flags.users(func(u *gateway.User) string { return u.User }))
-	live(cmd, "listener", flags.users(func(u *gateway.User) string { return u.Listener }))
+	live(cmd, "user", flags.users(func(u *v1.TurnUser) string { return u.User }))
+	live(cmd, "listener", flags.users(func(u *v1.TurnUser) string { return u.Listener }))
 	return cmd
 }
 
 // turnTable queries the users and prints them.
 type turnTable struct {
-	client *admin.Client
-	query  url.Values
+	client *client.Client
+	query  client.UserQuery
 	out    io.Writer
 	json   bool
 	lines  bool // JSON on one line each time
 
 	lastAt int64
-	last   map[uint64]gateway.User
+	last   map[uint64]v1.TurnUser
 }
 
 func (t *turnTable) once(ctx context.Context) error {
-	var list turnUserList
-	if err := t.client.Get(ctx, "/users", t.query, &list); err != nil {
+	list, err := t.client.Users(ctx, t.query)
+	if err != nil {
 		return err
 	}
 	switch {
@@ -99,15 +97,15 @@ func (t *turnTable) once(ctx context.Context) error {
 	case t.json:
 		return printJSON(t.out, list)
 	}
-	err := t.print(&list)
-	t.lastAt, t.last = list.At, map[uint64]gateway.User{}
+	err = t.print(list)
+	t.lastAt, t.last = list.At, map[uint64]v1.TurnUser{}
 	for _, u := range list.Users {
 		t.last[u.ID] = u
 	}
 	return err
 }
 
-func (t *turnTable) print(list *turnUserList) error {
+func (t *turnTable) print(list *v1.TurnUserList) error {
 	table := terminal.NewTable(t.out, false)
 	fmt.Fprintln(table, "USER\tCLIENT\tVIA\tRELAY\tPEERS\tCHANNELS\tAGE\tEXPIRES\tUP\tDOWN\tRATE\tLAST")
 	for i := range list.Users {
@@ -132,7 +130,7 @@ func (t *turnTable) print(list *turnUserList) error {
 }
 
 // rate is bits per second since the previous table, or over the life of the allocation.
-func (t *turnTable) rate(at int64, u *gateway.User) string {
+func (t *turnTable) rate(at int64, u *v1.TurnUser) string {
 	since, before := u.Created, uint64(0)
 	if last, ok := t.last[u.ID]; ok {
 		since, before = t.lastAt, bytesOf(&last)
@@ -144,7 +142,7 @@ func (t *turnTable) rate(at int64, u *gateway.User) string {
 	return siText(float64(bytesOf(u)-before)*8/passed) + "bit/s"
 }
 
-func (*turnTable) lastReceived(at int64, u *gateway.User) string {
+func (*turnTable) lastReceived(at int64, u *v1.TurnUser) string {
 	last := max(u.LastUp, u.LastDown)
 	if last == 0 {
 		return "never"
@@ -153,7 +151,7 @@ func (*turnTable) lastReceived(at int64, u *gateway.User) string {
 }
 
 // relayList is the relay addresses, and the addresses that clients received instead.
-func relayList(u *gateway.User) string {
+func relayList(u *v1.TurnUser) string {
 	if len(u.RelayPublic) == 0 {
 		return addressList(u.Relay, 2)
 	}

@@ -10,14 +10,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/turn/gateway"
+	"github.com/weir-lb/weir/internal/turn/stunnerd"
 )
 
 const turnNow = int64(2000 * time.Second)
 
-func turnUser(id uint64, name, client string, bytes uint64) gateway.User {
-	return gateway.User{
+func turnUser(id uint64, name, client string, bytes uint64) v1.TurnUser {
+	return v1.TurnUser{
 		ID: id, User: name, Client: netip.MustParseAddrPort(client), Transport: "udp", Listener: "media",
 		Relay: []netip.AddrPort{netip.MustParseAddrPort("203.0.113.1:50000")}, Created: turnNow - int64(100*time.Second),
 		Expires: turnNow + int64(500*time.Second), Channels: 1, Peers: []netip.AddrPort{netip.MustParseAddrPort("198.51.100.7:7000")},
@@ -26,7 +30,7 @@ func turnUser(id uint64, name, client string, bytes uint64) gateway.User {
 }
 
 func TestTurnUsersAreFilteredSortedAndCut(t *testing.T) {
-	all := []gateway.User{
+	all := []v1.TurnUser{
 		turnUser(1, "a", "192.0.2.1:1000", 100), turnUser(2, "b", "192.0.2.2:1000", 300),
 		turnUser(3, "a", "198.51.100.1:1000", 200), turnUser(4, "a", "[2001:db8::1]:1000", 400),
 	}
@@ -79,14 +83,14 @@ func TestTurnUsersTable(t *testing.T) {
 			return nil, err
 		}
 		asked++
-		users := []gateway.User{turnUser(1, "alice", "192.0.2.1:1000", uint64(asked)*125_000), turnUser(2, "bob", "192.0.2.2:1000", 0)}
+		users := []v1.TurnUser{turnUser(1, "alice", "192.0.2.1:1000", uint64(asked)*125_000), turnUser(2, "bob", "192.0.2.2:1000", 0)}
 		users[1].LastUp = 0
 		return question.answer(turnNow+int64(asked)*int64(time.Second), slices.Values(users)), nil
 	}}}})
 	must(t, err)
 	go api.Run(t.Context()) //nolint:errcheck // ends with the test
 	var out strings.Builder
-	table := turnTable{client: admin.NewClient(api.Address(), testToken), query: url.Values{"limit": {"1"}}, out: &out}
+	table := turnTable{client: client.New(api.Address(), testToken), query: client.UserQuery{Limit: 1}, out: &out}
 	must(t, table.once(t.Context()))
 	out.Reset()
 	must(t, table.once(t.Context()))
@@ -108,7 +112,7 @@ func TestTurnMetricsHaveNoUserNames(t *testing.T) {
 		}}},
 		Clusters: []gateway.ClusterStats{{Name: "inside", Counts: gateway.Counts{Up: gateway.Traffic{Packets: 7}}}},
 	}
-	api, err := admin.Open(admin.Config{Address: "127.0.0.1:0", Metrics: func() []admin.Sample { return append(turnSamples(&stats), stunnerSamples(&stats)...) }})
+	api, err := admin.Open(admin.Config{Address: "127.0.0.1:0", Metrics: func() []metrics.Sample { return append(turnSamples(&stats), metrics.Of(stunnerd.MetricsOf(&stats))...) }})
 	must(t, err)
 	go api.Run(t.Context()) //nolint:errcheck // ends with the test
 	request := httptest.NewRequest(http.MethodGet, "http://"+api.Address()+"/metrics", nil).WithContext(t.Context())

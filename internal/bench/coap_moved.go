@@ -72,20 +72,9 @@ func (p coapPath) kernelInterfaces() string {
 
 // kernelConfig steers by the node id in the first byte of the connection ids.
 func (p coapPath) kernelConfig() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, `services:
-- name: coaps
-  mode: l2dsr
-  vips:
-  - {address: %q, protocol: udp, port: %d}
-  cid:
-    protocols: [dtls12]
-    layouts:
-    - {length: 6, owner: {offset: 0, bits: 8}}
-  backends:
-`, movedVIP, movedPort)
+	var backends []string
 	for i := 1; i <= p.nodes; i++ {
-		fmt.Fprintf(&b, "  - {name: node%d, address: %q, nodes: [%d]}\n", i, nodeAddress(i), i)
+		backends = append(backends, fmt.Sprintf("name: node%d, address: %q, nodes: [%d]", i, nodeAddress(i), i))
 	}
-	return b.String()
+	return serviceConfig("l2dsr", 0, "  cid: {protocols: [dtls12], layouts: [{length: 6, owner: {offset: 0, bits: 8}}]}\n", []string{vipOf(netip.MustParseAddr(movedVIP), "udp", movedPort)}, backends...)
 }

@@ -50,7 +50,7 @@ func DSR(ctx context.Context, config GridConfig) ([]*measure.Result, error) {
 // dsrGrid chooses the paths, those that are always measured among them, and the cells.
 func dsrGrid(scenario string, config GridConfig, paths []*path, always []string, loads []*load) *grid {
 	g := &grid{config: config, scenario: scenario, running: programs.NewGroup()}
-	g.found, g.figures, g.tell = dsrFound, dsrFigures, dsrTell
+	g.found, g.figures, g.complete = dsrFound, dsrFigures, dsrComplete
 	for _, p := range paths {
 		if slices.Contains(always, p.name) || wanted(config.Paths, p.name) {
 			g.paths = append(g.paths, p)
@@ -197,21 +197,18 @@ func weirPath(mode, hook, about string) *path {
 
 // weirConfig is one service of that mode for all loads and both families.
 func weirConfig(mode string) string {
-	var b strings.Builder
 	steered, nodes := "", ""
 	if mode == modeCID {
 		mode, nodes = "l2dsr", fmt.Sprintf(", nodes: [%d]", floodOwner)
 		steered = fmt.Sprintf("  cid: {protocols: [dtls12], layouts: [{length: %d, owner: {offset: 0, bits: 8}}]}\n", floodCID)
 	}
-	fmt.Fprintf(&b, "hash_key: 5d0f2c4a6b8e1937c5d0f2c4a6b8e193\nservices:\n- name: bench\n  mode: %s\n%s  vips:\n", mode, steered)
+	var vips []string
 	for _, family := range Families() {
 		for _, p := range dsrPorts() {
-			if steered != "" && p.protocol != "udp" {
-				continue
+			if steered == "" || p.protocol == "udp" {
+				vips = append(vips, vipOf(vipAddress(family), p.protocol, p.port))
 			}
-			fmt.Fprintf(&b, "  - {address: %q, protocol: %s, port: %d}\n", vipAddress(family), p.protocol, p.port)
 		}
 	}
-	fmt.Fprintf(&b, "  backends:\n  - {name: zone1, address: %q, address2: %q%s}\n", serverAddress("ipv4"), serverAddress("ipv6"), nodes)
-	return b.String()
+	return serviceConfig(mode, 0, steered, vips, fmt.Sprintf("name: zone1, address: %q, address2: %q%s", serverAddress("ipv4"), serverAddress("ipv6"), nodes))
 }

@@ -70,7 +70,7 @@ func dsrFigures(c *cell) []figure {
 	}...)
 }
 
-func dsrTell(c *cell, result *measure.Result) {
+func dsrComplete(c *cell, result *measure.Result) {
 	congestion, _ := os.ReadFile("/proc/sys/net/ipv4/tcp_congestion_control") //nolint:errcheck // for information
 	result.Parameters["tcp"] = strings.TrimSpace(string(congestion))
 	if c.ok() && c.lost > 0 {

@@ -179,7 +179,7 @@ func (r *dumpRun) fill(ctx context.Context, flows int) (proven float64, err erro
 		if err != nil {
 			return 0, err
 		}
-		if proven = metrics["weir_flows_proven"] + metrics[`weir_table_proven{table="flows"}`]; proven >= float64(flows) {
+		if proven = metrics["weir_table_proven"]; proven >= float64(flows) {
 			return proven, nil
 		}
 	}

@@ -232,7 +232,7 @@ func (r *floodRun) oneIdentity(ctx context.Context, uri string) (offered, reache
 	stats, err := coapResult(limited, r.Running, r.Host("attacker"), cmd)
 	elapsed := time.Since(started).Seconds()
 	done := float64(stats.Handshakes)
-	if err != nil { // it was ended before it could tell; the server may
+	if err != nil { // it ended without a report; the server has counted
 		done = r.sessions(ctx) - before
 		r.note("the flood did not end in time")
 	}

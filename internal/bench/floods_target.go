@@ -209,10 +209,11 @@ func (r *floodRun) startSteered(ctx context.Context, hook string) error {
 // startKernel runs the kernel data path.
 func (r *floodRun) startKernel(ctx context.Context, mode, hook, cid string) error {
 	r.entry = netip.AddrPortFrom(floodsVIP, floodsPort)
-	nodes, tcp := "", fmt.Sprintf("  - {address: %q, protocol: tcp, port: %d}\n", floodsVIP, floodsPort)
+	nodes, vips := "", []string{vipOf(floodsVIP, "udp", floodsPort)}
 	if cid != "" {
-		nodes, tcp = ", nodes: [1]", ""
+		nodes = ", nodes: [1]"
 	} else {
+		vips = append(vips, vipOf(floodsVIP, "tcp", floodsPort))
 		at := r.entry
 		if mode == "nat" {
 			at = netip.AddrPortFrom(floodsServer, floodsPort)
@@ -221,8 +222,7 @@ func (r *floodRun) startKernel(ctx context.Context, mode, hook, cid string) erro
 			return err
 		}
 	}
-	text := fmt.Sprintf("hash_key: 5d0f2c4a6b8e1937c5d0f2c4a6b8e193\nlimits: {flows: %d}\nservices:\n- name: floods\n  mode: %s\n%s  vips:\n  - {address: %q, protocol: udp, port: %d}\n%s  backends:\n  - {name: server, address: %q%s}\n",
-		r.bound(floodsFlows), mode, cid, floodsVIP, floodsPort, tcp, floodsServer, nodes)
+	text := serviceConfig(mode, r.bound(floodsFlows), cid, vips, fmt.Sprintf("name: server, address: %q%s", floodsServer, nodes))
 	return r.measured(ctx)(r.Kernel(ctx, "middle", "floods", text, "veth0,veth1,veth2", "--hook", hook))
 }
 
@@ -249,8 +249,8 @@ func (r *floodRun) startNFQueue(ctx context.Context, fast string, args ...string
 		return err
 	}
 	config := filepath.Join(r.Dir, "weir.yaml")
-	text := fmt.Sprintf("hash_key: 5d0f2c4a6b8e1937c5d0f2c4a6b8e193\nlimits: {flows: %d}\nservices:\n- name: floods\n  mode: mark\n  vips:\n  - {address: %q, protocol: udp, port: any}\n  - {address: %q, protocol: tcp, port: any}\n  backends:\n  - {name: server, mark: %d}\n",
-		r.bound(floodsFlows), floodsVIP, floodsVIP, floodsMark)
+	vips := []string{vipOf(floodsVIP, "udp", "any"), vipOf(floodsVIP, "tcp", "any")}
+	text := serviceConfig("mark", r.bound(floodsFlows), "", vips, fmt.Sprintf("name: server, mark: %d", floodsMark))
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err
 	}

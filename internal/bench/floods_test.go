@@ -204,7 +204,7 @@ func TestFloodsConfig(t *testing.T) {
 	}
 }
 
-// Each aim is judged, a peer has none, and table and page tell what was missed.
+// Each aim is judged, a peer has none, and table and page say what was missed.
 func TestFloodVerdicts(t *testing.T) {
 	run := func(peer bool, clients floodClients) *measure.Result {
 		r := &floodRun{clients: clients}

@@ -78,7 +78,7 @@ func (r *responder) serveUDP() {
 		}
 		r.received.Add(1)
 		if n >= flowNumber {
-			_, _ = r.udp.WriteToUDPAddrPort(r.answer(buffer[:n], from), from) // a client that is gone does not ask again
+			_, _ = r.udp.WriteToUDPAddrPort(r.answer(buffer[:n], from), from) // a client that is gone sends no other request
 		}
 	}
 }
@@ -166,13 +166,13 @@ func (f *clientFlow) reset() {
 
 var errUnanswered = errors.New("no answer")
 
-// ask sends one request and returns who answered, and how many times a datagram was sent again.
-func (f *clientFlow) ask(ctx context.Context) (owner string, repeated int, err error) {
+// query sends one request and returns who answered, and how many times a datagram was sent again.
+func (f *clientFlow) query(ctx context.Context) (owner string, repeated int, err error) {
 	f.next++
 	request := make([]byte, flowNumber+f.pad)
 	binary.BigEndian.PutUint64(request, f.next)
 	if f.stream {
-		owner, err = f.askStream(request[:flowNumber])
+		owner, err = f.queryStream(request[:flowNumber])
 		return owner, 0, err
 	}
 	for try := range flowTries {
@@ -198,7 +198,7 @@ func (f *clientFlow) ask(ctx context.Context) (owner string, repeated int, err e
 	return "", flowTries - 1, errUnanswered
 }
 
-func (f *clientFlow) askStream(request []byte) (owner string, err error) {
+func (f *clientFlow) queryStream(request []byte) (owner string, err error) {
 	_ = f.conn.SetDeadline(time.Now().Add(flowTimeout))
 	if _, err := f.conn.Write(request); err != nil {
 		return "", err
@@ -239,10 +239,10 @@ type flowLoad struct {
 	pad      int                              // more bytes in each datagram
 	over     func(net.Conn) (net.Conn, error) // how datagrams are written instead; nil: as the kernel does
 
-	mu     sync.Mutex
-	counts flowCounts
-	source int
-	asking sync.WaitGroup
+	mu      sync.Mutex
+	counts  flowCounts
+	source  int
+	working sync.WaitGroup
 }
 
 // start opens the flows that stay; each is answered once when it returns.
@@ -252,23 +252,23 @@ func (l *flowLoad) start(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		owner, _, err := f.ask(ctx)
+		owner, _, err := f.query(ctx)
 		if err != nil {
 			f.close()
 			return fmt.Errorf("flow to %v: %w", l.to, err)
 		}
 		l.counts.Established++
-		l.asking.Go(func() { l.stay(ctx, f, owner) })
+		l.working.Go(func() { l.stay(ctx, f, owner) })
 	}
 	if l.opening > 0 {
-		l.asking.Go(func() { l.churn(ctx) })
+		l.working.Go(func() { l.churn(ctx) })
 	}
 	return nil
 }
 
 // stop is called when the context of start has ended.
 func (l *flowLoad) stop() flowCounts {
-	l.asking.Wait()
+	l.working.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.counts
@@ -304,7 +304,7 @@ func (l *flowLoad) count(repeated int, err error) {
 func (l *flowLoad) stay(ctx context.Context, f *clientFlow, owner string) {
 	defer f.close()
 	for sleep(ctx, l.interval) == nil {
-		now, repeated, err := f.ask(ctx)
+		now, repeated, err := f.query(ctx)
 		if err != nil && ctx.Err() != nil {
 			return
 		}
@@ -336,7 +336,7 @@ func (l *flowLoad) stay(ctx context.Context, f *clientFlow, owner string) {
 }
 
 // churn opens flows at their intended times, also when earlier ones still wait for an answer. One that was opened asks all that
-// it has to ask.
+// it has to query.
 func (l *flowLoad) churn(opening context.Context) {
 	next, ctx := time.Now(), context.WithoutCancel(opening)
 	for number := 0; ; number++ {
@@ -344,14 +344,14 @@ func (l *flowLoad) churn(opening context.Context) {
 		if sleep(opening, time.Until(next)) != nil {
 			return
 		}
-		l.asking.Go(func() {
+		l.working.Go(func() {
 			f, err := l.open()
 			for i := 0; err == nil && i < l.requests; i++ {
 				if i > 0 {
 					_ = sleep(ctx, l.interval) // it cannot be cancelled
 				}
 				var repeated int
-				_, repeated, err = f.ask(ctx)
+				_, repeated, err = f.query(ctx)
 				l.count(repeated, err)
 			}
 			if number%2 == 0 {

@@ -183,8 +183,8 @@ type grid struct {
 	cells    []*cell
 	running  *programs.Group
 	found    func(c *cell, r round, s spent) map[string]float64 // what a round noted
-	figures  func(c *cell) []figure                             // what is told of the rounds
-	tell     func(c *cell, result *measure.Result)              // adds what only this scenario tells
+	figures  func(c *cell) []figure                             // what is reported of the rounds
+	complete func(c *cell, result *measure.Result)              // adds what only this scenario reports
 }
 
 // run measures each load over each path, in network namespaces of its own, and returns one result for each cell. What fails, or is

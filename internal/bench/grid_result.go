@@ -83,7 +83,7 @@ func (g *grid) results(started time.Time) (results []*measure.Result) {
 			},
 		}
 		results = append(results, result)
-		g.tell(c, result)
+		g.complete(c, result)
 		switch {
 		case c.path.absent != "":
 			result.Parameters[paramAbsent] = c.path.absent

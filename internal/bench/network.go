@@ -3,11 +3,12 @@ package bench
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 // through is a route to everything by a gateway.
@@ -26,16 +27,9 @@ func cable(namespace, device string, addresses []netip.Prefix, to, toDevice, toA
 // freePorts finds UDP ports on 127.0.0.1 of a namespace, nil: of ours. They are free a moment later too unless somebody else is
 // fast.
 func freePorts(host *netlab.Host, n int) (ports []netip.AddrPort, err error) {
-	err = within(host, func() error {
-		for range n {
-			conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-			if err != nil {
-				return fmt.Errorf("find a free port: %w", err)
-			}
-			defer conn.Close() // only when all are chosen: each is another one
-			ports = append(ports, conn.LocalAddr().(*net.UDPAddr).AddrPort())
-		}
-		return nil
+	err = within(host, func() (err error) {
+		ports, err = programs.FreeUDP(n)
+		return err
 	})
 	return ports, err
 }
@@ -70,4 +64,21 @@ func until(ctx context.Context, timeout time.Duration, ready func() error) (err 
 		}
 	}
 	return err
+}
+
+// serviceConfig is a configuration file with one service. more are lines of it; flows bounds its table, 0: as by default. vips and
+// backends are written as `address: ..., port: ...`.
+func serviceConfig(mode string, flows int, more string, vips []string, backends ...string) string {
+	var b strings.Builder
+	b.WriteString("hash_key: 5d0f2c4a6b8e1937c5d0f2c4a6b8e193\n")
+	if flows > 0 {
+		fmt.Fprintf(&b, "limits: {flows: %d}\n", flows)
+	}
+	fmt.Fprintf(&b, "services:\n- name: bench\n  mode: %s\n%s  vips:\n  - {%s}\n  backends:\n  - {%s}\n", mode, more, strings.Join(vips, "}\n  - {"), strings.Join(backends, "}\n  - {"))
+	return b.String()
+}
+
+// vipOf is a VIP of serviceConfig; the port is a number or "any".
+func vipOf(address netip.Addr, protocol string, port any) string {
+	return fmt.Sprintf("address: %q, protocol: %s, port: %v", address, protocol, port)
 }

@@ -75,7 +75,7 @@ func nfqGrid(c NFQueueConfig) *grid {
 	g := &grid{config: c.GridConfig, scenario: scenarioNFQueue, running: programs.NewGroup()}
 	g.running.Swift = true
 	g.found, g.figures = nfqFound, nfqFigures
-	g.tell = func(c *cell, result *measure.Result) { nfqTell(g, c, result) }
+	g.complete = func(c *cell, result *measure.Result) { nfqComplete(g, c, result) }
 	networks := map[string]*path{}
 	// All paths of one load and setting follow each other: what is compared lies close in time.
 	for _, l := range c.loads() {

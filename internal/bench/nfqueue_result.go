@@ -118,7 +118,7 @@ func nfqFigures(c *cell) []figure {
 	return figures
 }
 
-func nfqTell(g *grid, c *cell, result *measure.Result) {
+func nfqComplete(g *grid, c *cell, result *measure.Result) {
 	p := result.Parameters
 	p[paramOffload], p[paramTitle], p[paramUnit] = c.path.nfq.offload, c.load.title, c.load.unit
 	if g.running.Slow() != nil {

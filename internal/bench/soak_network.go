@@ -88,7 +88,7 @@ func (s *soak) startPrograms(ctx context.Context) error {
 			return err
 		}
 	}
-	flows := []string{"weir_flows"}
+	flows := []string{`weir_table_entries{datapath="udp",table="flows"}`}
 	if err := s.start(ctx, "balancer", "nat-coap", flows, "nat", n.coap.String(), "--quiet", "--workers", "1",
 		"--max-entries", strconv.Itoa(soakEntries), "--", n.nodes[0].String(), n.nodes[2].String()); err != nil {
 		return err
@@ -147,17 +147,8 @@ func (s *soak) watch(name string, tables []string) func(*programs.Daemon, error)
 // startKernel runs the kernel data path in mode NAT, for TCP and UDP.
 func (s *soak) startKernel(ctx context.Context) error {
 	n := &s.network
-	text := fmt.Sprintf(`hash_key: 5d0f2c4a6b8e1937c5d0f2c4a6b8e193
-limits: {flows: %d}
-services:
-- name: soak
-  mode: nat
-  vips:
-  - {address: %q, protocol: udp, port: %d}
-  - {address: %q, protocol: tcp, port: %d}
-  backends:
-  - {name: server, address: %q}
-`, soakEntries, n.service.Addr(), n.service.Port(), n.service.Addr(), n.service.Port(), n.respond.Addr())
-	tables := []string{`weir_table_entries{table="flows"}`, `weir_table_entries{table="replies"}`}
+	at := n.service
+	text := serviceConfig("nat", soakEntries, "", []string{vipOf(at.Addr(), "udp", at.Port()), vipOf(at.Addr(), "tcp", at.Port())}, fmt.Sprintf("name: server, address: %q", n.respond.Addr()))
+	tables := []string{`weir_table_entries{datapath="ebpf",table="flows"}`, `weir_table_entries{datapath="ebpf",table="replies"}`}
 	return s.watch("lb-ebpf", tables)(s.Kernel(ctx, "balancer", "soak", text, "veth0,veth1"))
 }

@@ -235,7 +235,7 @@ func TestFlowLoad(t *testing.T) {
 		}
 		defer f.close()
 		for range 3 {
-			owner, _, err := f.ask(t.Context())
+			owner, _, err := f.query(t.Context())
 			if want := "server " + f.conn.LocalAddr().String(); err != nil || owner != want {
 				t.Errorf("stream %v: %q, %v; want %q", stream, owner, err, want)
 			}

@@ -96,10 +96,10 @@ func (w *watched) sample(ctx context.Context, at time.Duration) {
 	}
 }
 
-// tableName is a metric without what is clear from where it stands.
+// tableName is the value of a metric's last label, or a metric without what is clear from where it stands.
 func tableName(metric string) string {
-	if _, label, ok := strings.Cut(metric, `="`); ok {
-		return strings.TrimSuffix(label, `"}`)
+	if at := strings.LastIndex(metric, `="`); at >= 0 {
+		return strings.TrimSuffix(metric[at+2:], `"}`)
 	}
 	return strings.TrimPrefix(metric, "weir_")
 }

@@ -5,56 +5,20 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/steering/cid"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// ServiceStatus is one compiled service in words.
-type ServiceStatus struct {
-	Name     string       `json:"name"`
-	Mode     lb.Mode      `json:"mode"`
-	Tunnel   string       `json:"tunnel,omitempty"`
-	Affinity lb.Affinity  `json:"affinity"`
-	CID      []string     `json:"cid,omitempty"`
-	State    string       `json:"state"` // up, down (override), no_backend, or fail_open (all probes fail and are not believed)
-	VIPs     []string     `json:"vips"`
-	Flows    []FlowStatus `json:"flows,omitempty"`
-	Hashing  string       `json:"hashing,omitempty"` // differences from the default, the keyed hash of the flow with conntrack
-	// NoBackendMark is the fwmark of packets that no backend can take; null: they are dropped.
-	NoBackendMark *uint32           `json:"no_backend_mark,omitempty"`
-	Timeouts      map[string]string `json:"timeouts"`
-	NewFlowRate   int               `json:"new_flow_rate,omitempty"`
-	SNAT          string            `json:"snat,omitempty"`
-	Health        string            `json:"health,omitempty"`
-	Backends      []BackendStatus   `json:"backends"`
-}
-
-// FlowStatus is one compiled flow rule in words.
-type FlowStatus struct {
-	Name     string `json:"name"`
-	Priority int    `json:"priority"`
-	Place    int    `json:"place"` // order of precedence over all services; 1 is first
-	Rule     string `json:"rule"`
-}
-
-// MemberStatus is one balancer of the tier.
-type MemberStatus struct {
-	Name  string  `json:"name"`
-	Mark  uint32  `json:"mark"`
-	Index *int    `json:"index,omitempty"` // hash nfqlb: as of backends
-	Self  bool    `json:"self,omitempty"`
-	Share float64 `json:"share"` // of the fragments, 0 to 1
-}
-
 // DescribeTier describes the tier of a snapshot; empty when there is none.
-func DescribeTier(snapshot *lb.Snapshot) []MemberStatus {
+func DescribeTier(snapshot *lb.Snapshot) []v1.MemberStatus {
 	tier := snapshot.Tier
 	if tier == nil {
 		return nil
 	}
-	members := make([]MemberStatus, len(tier.Members))
+	members := make([]v1.MemberStatus, len(tier.Members))
 	for i, m := range tier.Members {
-		members[i] = MemberStatus{Name: m.Name, Mark: m.Mark, Self: m == tier.Self, Index: index(m.Slot)}
+		members[i] = v1.MemberStatus{Name: m.Name, Mark: m.Mark, Self: m == tier.Self, Index: index(m.Slot)}
 	}
 	for _, i := range tier.Maglev {
 		members[i].Share += 1 / float64(len(tier.Maglev))
@@ -62,26 +26,9 @@ func DescribeTier(snapshot *lb.Snapshot) []MemberStatus {
 	return members
 }
 
-// BackendStatus is one compiled backend in words.
-type BackendStatus struct {
-	Name     string   `json:"name"`
-	Address  string   `json:"address,omitempty"`
-	Address2 string   `json:"address2,omitempty"`
-	Port     uint16   `json:"port,omitempty"`
-	Mark     uint32   `json:"mark,omitempty"`
-	Index    *int     `json:"index,omitempty"` // hash nfqlb: its slot, from the file or assigned by Weir
-	Weight   int      `json:"weight"`
-	State    lb.State `json:"state"`
-	Override string   `json:"override,omitempty"` // what and by whom: "drain by operator"
-	Nodes    []uint32 `json:"nodes,omitempty"`    // owner ids, where they are the same in each layout
-	// LayoutNodes are the owner ids by layout, in the order of cid, where layouts have nodes of their own.
-	LayoutNodes [][]uint32 `json:"layout_nodes,omitempty"`
-	Share       float64    `json:"share"` // of new flows, 0 to 1, counted in the Maglev table
-}
-
 // Describe describes a snapshot in words: for status, weir lb show and weir check.
-func Describe(snapshot *lb.Snapshot, overrides *lb.Overrides) []ServiceStatus {
-	services := make([]ServiceStatus, 0, len(snapshot.Services))
+func Describe(snapshot *lb.Snapshot, overrides *lb.Overrides) []v1.ServiceStatus {
+	services := make([]v1.ServiceStatus, 0, len(snapshot.Services))
 	for _, service := range snapshot.Services {
 		s := describeService(service, overrides)
 		s.Hashing = hashing(snapshot, service)
@@ -90,9 +37,9 @@ func Describe(snapshot *lb.Snapshot, overrides *lb.Overrides) []ServiceStatus {
 	return services
 }
 
-func describeService(service *lb.Service, overrides *lb.Overrides) ServiceStatus {
-	s := ServiceStatus{
-		Name: service.Name, Mode: service.Mode, Affinity: service.Affinity, State: "up", NewFlowRate: service.NewFlowRate,
+func describeService(service *lb.Service, overrides *lb.Overrides) v1.ServiceStatus {
+	s := v1.ServiceStatus{
+		Name: service.Name, Mode: service.Mode.String(), Affinity: service.Affinity.String(), State: "up", NewFlowRate: service.NewFlowRate,
 		Timeouts: map[string]string{}, VIPs: make([]string, 0, len(service.VIPs)),
 	}
 	if service.Mode == lb.L3DSR {
@@ -112,7 +59,7 @@ func describeService(service *lb.Service, overrides *lb.Overrides) ServiceStatus
 		protocols[vip.Protocol] = true
 	}
 	for _, rule := range service.Rules {
-		s.Flows = append(s.Flows, FlowStatus{Name: rule.Name, Priority: rule.Priority, Place: rule.Index + 1, Rule: rule.String()})
+		s.Flows = append(s.Flows, v1.FlowRuleStatus{Name: rule.Name, Priority: rule.Priority, Place: rule.Index + 1, Rule: rule.String()})
 		taken := rule.Protocols
 		if len(taken) == 0 {
 			taken = []uint8{lb.TCP, lb.UDP, lb.SCTP}
@@ -157,8 +104,8 @@ func describeService(service *lb.Service, overrides *lb.Overrides) ServiceStatus
 		shares[i]++
 	}
 	for i, backend := range service.Backends {
-		b := BackendStatus{
-			Name: backend.Name, Port: backend.Port, Mark: backend.Mark, Weight: backend.Weight, State: backend.State,
+		b := v1.BackendStatus{
+			Name: backend.Name, Port: backend.Port, Mark: backend.Mark, Weight: backend.Weight, State: backend.State.String(),
 			Address: text(backend.Address4), Address2: text(backend.Address6), Index: index(backend.Slot),
 		}
 		switch {

@@ -11,8 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/control/health"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -54,6 +56,8 @@ type Loop struct {
 	refusal   error // of the last override; stays until one succeeds
 	reloads   uint64
 	failures  uint64
+	applyTime metrics.Histogram
+	prober    *health.Prober // nil: not running
 }
 
 // New returns a loop without configuration. It does not call the data path yet.
@@ -123,6 +127,7 @@ func (l *Loop) reloadLocked(spec lb.Spec, document *config.Document) error {
 
 // applyLocked compiles, numbers and applies a snapshot; of the loop it changes only the applied snapshot.
 func (l *Loop) applyLocked(spec lb.Spec, document *config.Document, overrides *lb.Overrides) error {
+	started := time.Now()
 	snapshot, err := lb.CompileAfter(l.applied.Load(), spec, overrides, l.datapath.Caps())
 	if err != nil {
 		return Locate(err, document)
@@ -142,6 +147,7 @@ func (l *Loop) applyLocked(spec lb.Spec, document *config.Document, overrides *l
 	}
 	l.applied.Store(snapshot)
 	l.appliedAt = time.Now()
+	l.applyTime.Observe(l.appliedAt.Sub(started))
 	select {
 	case l.changed <- struct{}{}:
 	default:
@@ -260,6 +266,9 @@ func (l *Loop) runHealth(ctx context.Context) {
 		return l.SetOverrides(lb.FromHealth, states)
 	})
 	defer prober.Stop()
+	l.mu.Lock()
+	l.prober = prober
+	l.mu.Unlock()
 	for {
 		if snapshot := l.applied.Load(); snapshot != nil {
 			prober.Follow(snapshot)
@@ -272,24 +281,28 @@ func (l *Loop) runHealth(ctx context.Context) {
 	}
 }
 
-// Status is the state of the loop, for status pages and metrics. It holds no secret.
-type Status struct {
-	Generation uint64          `json:"generation"`
-	AppliedAt  time.Time       `json:"applied_at"`
-	Error      string          `json:"error,omitempty"` // of the last change, until one succeeds
-	FailedAt   *time.Time      `json:"failed_at,omitempty"`
-	Reloads    uint64          `json:"reloads"`
-	Failures   uint64          `json:"failures"`
-	Datapath   string          `json:"datapath"`
-	Services   []ServiceStatus `json:"services"`
-	Tier       []MemberStatus  `json:"tier,omitempty"` // balancers that share fragments
+// Timings are how long the loop's own work took.
+type Timings struct {
+	Apply  metrics.Histogram                   `metric:"weir_apply_duration_seconds" buckets:"100µs..25s" help:"Time to compile and apply a configuration or an override."`
+	Probes map[health.Result]metrics.Histogram `metric:"weir_probe_duration_seconds" buckets:"100µs..10s" help:"Duration of health probes, by service and result: pass or fail."`
 }
 
-// Status returns the present state.
-func (l *Loop) Status() Status {
+// Timings returns them since the start.
+func (l *Loop) Timings() Timings {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := Status{AppliedAt: l.appliedAt, Reloads: l.reloads, Failures: l.failures, Datapath: l.datapath.Caps().Name}
+	t := Timings{Apply: l.applyTime}
+	if l.prober != nil {
+		t.Probes = l.prober.Durations()
+	}
+	return t
+}
+
+// Status returns the present state. It holds no secret.
+func (l *Loop) Status() v1.BalancerStatus {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := v1.BalancerStatus{AppliedAt: l.appliedAt, Reloads: l.reloads, Failures: l.failures, Datapath: l.datapath.Caps().Name}
 	switch {
 	case l.failure != nil:
 		failedAt := l.failedAt

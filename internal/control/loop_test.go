@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
@@ -275,7 +276,7 @@ func TestHealthDrivesOverrides(t *testing.T) {
 		}
 		wait(time.Second)
 		if state("b") != lb.Up {
-			t.Errorf("b is %v although nobody probes it", state("b"))
+			t.Errorf("b is %v although it is not probed", state("b"))
 		}
 		cancel()
 		group.Wait()
@@ -310,7 +311,7 @@ func TestRunFollowsTheFile(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- l.Run(ctx, file, text) }()
-	until := func(what string, ok func(Status) bool) {
+	until := func(what string, ok func(v1.BalancerStatus) bool) {
 		t.Helper()
 		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 			if ok(l.Status()) {
@@ -322,21 +323,21 @@ func TestRunFollowsTheFile(t *testing.T) {
 		}
 	}
 	put(strings.Replace(good, "name: b", "name: c", 1))
-	until("rename", func(s Status) bool { return s.Generation == 2 && s.Services[0].Backends[1].Name == "c" })
+	until("rename", func(s v1.BalancerStatus) bool { return s.Generation == 2 && s.Services[0].Backends[1].Name == "c" })
 	put("services: x\n")
-	until("bad file", func(s Status) bool {
+	until("bad file", func(s v1.BalancerStatus) bool {
 		return s.Generation == 2 && strings.Contains(s.Error, "weir.yaml:1:11: services: not a list")
 	})
 	put(good)
-	until("good file", func(s Status) bool { return s.Generation == 3 && s.Error == "" })
+	until("good file", func(s v1.BalancerStatus) bool { return s.Generation == 3 && s.Error == "" })
 	file.Reload()
-	until("reload", func(s Status) bool { return s.Generation == 4 })
+	until("reload", func(s v1.BalancerStatus) bool { return s.Generation == 4 })
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	until("removed", func(s Status) bool { return s.Generation == 4 && strings.Contains(s.Error, "no such file") })
+	until("removed", func(s v1.BalancerStatus) bool { return s.Generation == 4 && strings.Contains(s.Error, "no such file") })
 	put(good)
-	until("back", func(s Status) bool { return s.Generation == 5 && s.Error == "" })
+	until("back", func(s v1.BalancerStatus) bool { return s.Generation == 5 && s.Error == "" })
 	cancel()
 	if err := <-done; err != nil {
 		t.Errorf("Run: %v", err)

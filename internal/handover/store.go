@@ -80,18 +80,18 @@ type Store struct {
 
 // Stats is what is stored and what could not be stored.
 type Stats struct {
-	Supervisor string `json:"supervisor"`     // yes, systemd, gone, none
-	PID        int    `json:"pid,omitempty"`  // of the supervisor
-	Starts     int    `json:"starts"`         // starts of a serving process, by this supervisor and its predecessors
-	Upgrades   int    `json:"upgrades"`       // of the binary
-	Last       string `json:"last,omitempty"` // why the previous process ended
-	Sockets    int    `json:"sockets"`
-	Capacity   int    `json:"capacity"` // maximum number of sockets
-	Refused    uint64 `json:"refused"`  // sockets that could not be stored: their allocations do not survive the process
+	Supervisor string `json:"supervisor" metric:"weir_turn_supervisor_gone" when:"gone" help:"1 if the supervisor died: nobody restarts the gateway."` // yes, systemd, gone, none
+	PID        int    `json:"pid,omitempty"`                                                                                                           // of the supervisor
+	Starts     int    `json:"starts" metric:"weir_turn_starts" help:"Serving processes that the supervisor has started."`                              // starts of a serving process, by this supervisor and its predecessors
+	Upgrades   int    `json:"upgrades"`                                                                                                                // of the binary
+	Last       string `json:"last,omitempty"`                                                                                                          // why the previous process ended
+	Sockets    int    `json:"sockets" metric:"weir_turn_kept_sockets" help:"Sockets that the supervisor holds."`
+	Capacity   int    `json:"capacity"`                                                                                                                               // maximum number of sockets
+	Refused    uint64 `json:"refused" metric:"weir_turn_kept_sockets_refused_total" help:"Sockets that do not outlive the process: the supervisor was full or late."` // sockets that could not be stored: their allocations do not survive the process
 	State      string `json:"state,omitempty"`
 	// Unusable is why the directory of Options.State has no journal; empty if it has one, or if none was requested.
-	Unusable string       `json:"state_unusable,omitempty"`
-	Journal  JournalStats `json:"journal"`
+	Unusable string       `json:"state_unusable,omitempty" metric:"weir_turn_state_unusable" help:"1 if the directory of --state cannot be written: allocations do not outlive all processes."`
+	Journal  JournalStats `json:"journal" metric:"weir_turn_kept_records"`
 }
 
 // Open takes over from the previous process: its records and, under a supervisor, its sockets. It is called once,

@@ -25,31 +25,31 @@ const (
 
 // File is a table of scenarios, as `weir snat plan -c` reads it.
 type File struct {
-	Scenarios []Scenario `yaml:"scenarios"`
+	Scenarios []Scenario `yaml:"scenarios" bounds:"1 to 1000 scenarios"` // cells to plan and to simulate
 }
 
 // Scenario is one path and what is asked of it. Zero values mean the defaults of WithDefaults.
 type Scenario struct {
-	Name           string      `yaml:"name"`
-	Table          string      `yaml:"table"`           // heading that scenarios share
-	Note           string      `yaml:"note"`            // why the cell reads as it does
-	Nodes          int         `yaml:"nodes"`           // client nodes, 1 by default
-	MaxNodes       int         `yaml:"max_nodes"`       // an autoscaler's limit; 0: nodes
-	SurgeNodes     int         `yaml:"surge_nodes"`     // extra nodes during an upgrade
-	Replicas       int         `yaml:"replicas"`        // client processes in all, 1 by default
-	Connections    int64       `yaml:"connections"`     // that each replica wants, 10,000 by default
-	Protocol       Protocol    `yaml:"protocol"`        // tcp by default
-	Destinations   int         `yaml:"destinations"`    // destination tuples (address, port) dialled, 1 by default
-	DestinationIPs int         `yaml:"destination_ips"` // addresses that these tuples have, one each by default
-	ServerNodes    int         `yaml:"server_nodes"`    // 1 by default
-	Servers        int         `yaml:"servers"`         // server processes in all, 1 by default
-	Path           []StageSpec `yaml:"path"`
-	Traffic        Traffic     `yaml:"traffic"`
+	Name           string      `yaml:"name"`                                               // name of the cell
+	Table          string      `yaml:"table" default:"none"`                               // heading that scenarios share
+	Note           string      `yaml:"note" default:"none"`                                // why the figure is what it is
+	Nodes          int         `yaml:"nodes" default:"1" range:"1 to 100000"`              // client nodes
+	MaxNodes       int         `yaml:"max_nodes" default:"nodes"`                          // limit of the autoscaler, for warnings
+	SurgeNodes     int         `yaml:"surge_nodes" default:"0"`                            // extra nodes during an upgrade, for warnings
+	Replicas       int         `yaml:"replicas" default:"1" range:"1 to 1000000"`          // client processes in all, spread evenly
+	Connections    int64       `yaml:"connections" default:"10000" range:"1 to 100000000"` // that each replica wants
+	Protocol       Protocol    `yaml:"protocol" default:"tcp" values:"tcp, udp"`           // transport protocol
+	Destinations   int         `yaml:"destinations" default:"1" range:"1 to 10000"`        // destination tuples (address and port) that are dialled
+	DestinationIPs int         `yaml:"destination_ips" default:"destinations"`             // addresses that these tuples have
+	ServerNodes    int         `yaml:"server_nodes" default:"1"`                           // machines behind the balancer
+	Servers        int         `yaml:"servers" default:"1"`                                // server processes in all
+	Path           []StageSpec `yaml:"path" bounds:"at most 16 stages"`                    // the stages, from the client on
+	Traffic        Traffic     `yaml:"traffic"`                                            // how connections open and close
 
-	Expect      *int64   `yaml:"expect"`       // what somebody measured; none: an open cell
-	ExpectNodes *int64   `yaml:"expect_nodes"` // nodes possible, as somebody reckoned
-	Tolerance   float64  `yaml:"tolerance"`    // share of expect, 0.05 is 5 %
-	Kind        CellKind `yaml:"kind"`         // how expect is to be read, exact by default
+	Expect      *int64   `yaml:"expect" default:"none"`                                   // what was measured; none: an open cell, to be predicted
+	ExpectNodes *int64   `yaml:"expect_nodes" default:"none"`                             // nodes possible, as the source computed
+	Tolerance   float64  `yaml:"tolerance" default:"0"`                                   // share of expect by which it may differ; 0.05 is 5 %
+	Kind        CellKind `yaml:"kind" default:"exact" values:"exact, ceiling, transient"` // how expect is to be read
 }
 
 // Protocol is what the connections are. A UDP flow ends in silence: an idle timer frees its ports.
@@ -73,22 +73,26 @@ const (
 
 // StageSpec is one stage as users write it. Zero values mean the vendor's default.
 type StageSpec struct {
+	// Kind: which stage; each has keys of its own.
 	Kind Kind   `yaml:"kind"`
-	Side string `yaml:"side"` // client (default) or server; of files, conntrack, vm-flows, memory
+	Side string `yaml:"side" default:"client" values:"client, server"` // of files, conntrack, vm-flows and memory
 
-	IPs                 int            `yaml:"ips"`                  // public addresses, of aws-regional in each zone; of ephemeral: source addresses
-	Zones               int            `yaml:"zones"`                // aws-regional: Availability Zones that the nodes are spread over evenly
-	Ports               int            `yaml:"ports"`                // per node of azure-lb and gcp-nat; range size of ephemeral and masquerade
-	MaxPorts            int            `yaml:"max_ports"`            // gcp-nat: dynamic allocation up to this
-	EndpointIndependent bool           `yaml:"endpoint_independent"` // gcp-nat: a port serves one source whatever the destination
-	RulePorts           []int          `yaml:"rule_ports"`           // azure-lb: ports of balancing and inbound NAT rules on the outbound frontend
-	Limit               int64          `yaml:"limit"`                // entries, descriptors or bytes
-	PerConnection       int64          `yaml:"bytes_per_connection"` // memory
-	Pause               time.Duration  `yaml:"accept_pause"`         // accept-queue: longest time between two accepts
-	HoldFIN             *time.Duration `yaml:"hold_fin"`             // before a port serves the same destination again
-	HoldRST             *time.Duration `yaml:"hold_rst"`
-	Idle                *time.Duration `yaml:"idle_timeout"`
-	Grow                time.Duration  `yaml:"grow_delay"` // gcp-nat dynamic: from need to more ports
+	// IPs: public addresses, of aws-regional in each zone; of ephemeral: source addresses.
+	IPs   int `yaml:"ips" default:"1" range:"1 to 1024"`
+	Zones int `yaml:"zones" default:"1" range:"1 to 16"` // aws-regional: Availability Zones that the nodes are spread over evenly
+	// Ports: per node of azure-lb and gcp-nat; size of the range of ephemeral and masquerade.
+	Ports               int  `yaml:"ports" default:"the vendor's"`
+	MaxPorts            int  `yaml:"max_ports" default:"none"`             // gcp-nat: dynamic allocation up to this
+	EndpointIndependent bool `yaml:"endpoint_independent" default:"false"` // gcp-nat: a port serves one source whatever the destination
+	// RulePorts: azure-lb: ports of balancing and inbound NAT rules on the outbound address.
+	RulePorts     []int          `yaml:"rule_ports" default:"none"`
+	Limit         int64          `yaml:"limit" default:"the system's"`        // entries, descriptors or bytes
+	PerConnection int64          `yaml:"bytes_per_connection" default:"3800"` // memory of a connection
+	Pause         time.Duration  `yaml:"accept_pause" default:"1s"`           // accept-queue: longest time between two accepts
+	HoldFIN       *time.Duration `yaml:"hold_fin" default:"the vendor's"`     // time after a FIN before a port serves the same destination again
+	HoldRST       *time.Duration `yaml:"hold_rst" default:"the vendor's"`     // the same after an RST
+	Idle          *time.Duration `yaml:"idle_timeout" default:"the vendor's"` // time without packets until a port is free
+	Grow          time.Duration  `yaml:"grow_delay" default:"1s"`             // gcp-nat with dynamic allocation: from need to more ports
 }
 
 // Policy is how clients behave.
@@ -103,17 +107,17 @@ const (
 
 // Traffic is how connections come and go. The zero value keeps connections for ever.
 type Traffic struct {
-	Policy     Policy        `yaml:"policy"`      // keep by default
-	Duration   time.Duration `yaml:"duration"`    // virtual time, 5m by default
-	Rate       float64       `yaml:"rate"`        // new connections per second: open in all, keep and original per replica
-	Burst      int           `yaml:"burst"`       // open: this many at one moment …
-	BurstEvery time.Duration `yaml:"burst_every"` // … this often
-	Lifetime   time.Duration `yaml:"lifetime"`    // 0: open none at all, keep for ever
-	Spread     string        `yaml:"spread"`      // of lifetimes: exponential (default) or fixed
-	RST        float64       `yaml:"rst"`         // share of connections closed by RST
-	Abandoned  float64       `yaml:"abandoned"`   // share that nobody closes: the idle timer must
-	Heartbeat  time.Duration `yaml:"heartbeat"`   // original: the client's INTERVAL, 15s by default
-	Validate   time.Duration `yaml:"validate"`    // original: the server's INTERVAL, 45s by default
-	Balance    string        `yaml:"balance"`     // over server nodes and servers: even (default) or random, as a hash does
-	Seed       uint64        `yaml:"seed"`        // 1 by default
+	Policy     Policy        `yaml:"policy" default:"keep" values:"keep, open, original"`      // what clients do
+	Duration   time.Duration `yaml:"duration" default:"5m"`                                    // virtual time
+	Rate       float64       `yaml:"rate" default:"1000"`                                      // new connections per second: of open in all, otherwise of each replica
+	Burst      int           `yaml:"burst" default:"0"`                                        // open: so many more at one moment
+	BurstEvery time.Duration `yaml:"burst_every" default:"none"`                               // open: time between two bursts
+	Lifetime   time.Duration `yaml:"lifetime" default:"0"`                                     // mean lifetime; 0: for ever
+	Spread     string        `yaml:"spread" default:"exponential" values:"exponential, fixed"` // of lifetimes
+	RST        float64       `yaml:"rst" default:"0"`                                          // share of connections closed by RST
+	Abandoned  float64       `yaml:"abandoned" default:"0"`                                    // share of connections that nobody closes: the idle timer must
+	Heartbeat  time.Duration `yaml:"heartbeat" default:"15s"`                                  // original: INTERVAL of the client
+	Validate   time.Duration `yaml:"validate" default:"45s"`                                   // original: INTERVAL of the server
+	Balance    string        `yaml:"balance" default:"even" values:"even, random"`             // of connections over server nodes and servers; random as a hash does
+	Seed       uint64        `yaml:"seed" default:"1"`                                         // the same seed gives the same result
 }

@@ -65,23 +65,23 @@ type Report struct {
 
 // Connections are those of this moment.
 type Connections struct {
-	Target      int `json:"target,omitempty"`   // client
-	Established int `json:"established"`        // both programs have said hello (plain: TCP is up)
-	Connecting  int `json:"connecting"`         // SYN sent, or TCP up and hello awaited
-	Unanswered  int `json:"unanswered"`         // of those: TCP is up, the peer's program has said nothing
-	Waiting     int `json:"waiting,omitempty"`  // client: backing off after a failure
-	Draining    int `json:"draining,omitempty"` // closing on request
+	Target      int `json:"target,omitempty" metric:"weir_tcp_target" help:"Connections that a client is to hold."` // client
+	Established int `json:"established" metric:"weir_tcp_connections" help:"Connections established."`              // both programs have said hello (plain: TCP is up)
+	Connecting  int `json:"connecting" metric:"weir_tcp_connecting" help:"Connections that are being opened."`      // SYN sent, or TCP up and hello awaited
+	Unanswered  int `json:"unanswered"`                                                                             // of those: TCP is up, the peer's program has said nothing
+	Waiting     int `json:"waiting,omitempty"`                                                                      // client: backing off after a failure
+	Draining    int `json:"draining,omitempty"`                                                                     // closing on request
 }
 
 // Totals count since the start.
 type Totals struct {
-	Opened      uint64 `json:"opened"`      // became established
-	Closed      uint64 `json:"closed"`      // meant: churn, drain, bye
-	Lost        uint64 `json:"lost"`        // established and then broken, silent or evicted
-	Reconnected uint64 `json:"reconnected"` // established again after a loss
-	Evicted     uint64 `json:"evicted"`     // server: silent for longer than the client announced
-	Refused     uint64 `json:"refused"`     // server: bytes that are no protocol
-	Failed      uint64 `json:"failed"`      // client: attempts that did not become established
+	Opened      uint64 `json:"opened" metric:"weir_tcp_opened_total" help:"Connections that became established."`
+	Closed      uint64 `json:"closed" metric:"weir_tcp_closed_total" help:"Connections closed on purpose."`                 // meant: churn, drain, bye
+	Lost        uint64 `json:"lost" metric:"weir_tcp_lost_total" help:"Established connections that broke or fell silent."` // established and then broken, silent or evicted
+	Reconnected uint64 `json:"reconnected" metric:"weir_tcp_reconnected_total" help:"Connections established again after a loss."`
+	Evicted     uint64 `json:"evicted" metric:"weir_tcp_evicted_total" help:"Connections that a server gave up as silent."`                                         // server: silent for longer than the client announced
+	Refused     uint64 `json:"refused" metric:"weir_tcp_refused_total" help:"Connections that a server closed, because their bytes are no protocol of the tester."` // server: bytes that are no protocol
+	Failed      uint64 `json:"failed" metric:"weir_tcp_failed_total" help:"Attempts of a client that led to no connection."`                                        // client: attempts that did not become established
 }
 
 // Rates are per second.

@@ -3,6 +3,11 @@ package udpio_test
 import (
 	"errors"
 	"net/netip"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -115,7 +120,7 @@ func TestBusyWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	tokens := make([]uint64, 4)
-	if n, woken, err := poller.WaitBusy(tokens); n != 0 || woken || err != nil {
+	if n, woken, err := poller.WaitBusy(tokens, time.Millisecond); n != 0 || woken || err != nil {
 		t.Fatalf("nothing there: %d, %v, %v", n, woken, err)
 	}
 	socket, err := udpio.Dial(server.LocalAddr(), true)
@@ -127,16 +132,52 @@ func TestBusyWait(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n, end := 0, time.Now().Add(timeout); n == 0; { // 0 too where a signal ends it
-		if n, _, err = poller.WaitBusy(tokens); err != nil || n == 1 && tokens[0] != 7 || time.Now().After(end) {
+		if n, _, err = poller.WaitBusy(tokens, time.Millisecond); err != nil || n == 1 && tokens[0] != 7 || time.Now().After(end) {
 			t.Fatalf("a datagram: %d, %v, %v", n, tokens[:n], err)
 		}
 	}
 	readAll(t, server, 1, 10)
 	poller.Wake()
 	for woken, end := false, time.Now().Add(timeout); !woken; {
-		if _, woken, err = poller.WaitBusy(tokens); err != nil || time.Now().After(end) {
+		if _, woken, err = poller.WaitBusy(tokens, time.Millisecond); err != nil || time.Now().After(end) {
 			t.Fatalf("woken: %v, %v", woken, err)
 		}
+	}
+}
+
+// A garbage collection stops all goroutines twice. If it had to wait for the end of a busy wait, few pauses would be
+// shorter than half of one.
+func TestCollectionsDoNotWaitForABusyWait(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4))
+	var stop atomic.Bool
+	var workers sync.WaitGroup
+	for range 2 {
+		poller, err := udpio.NewPoller(4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		workers.Go(func() {
+			defer poller.Close()
+			for tokens := make([]uint64, 4); !stop.Load(); {
+				if _, _, err := poller.WaitBusy(tokens, 20*time.Millisecond); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	const collections = 20
+	for range collections {
+		runtime.GC()
+	}
+	stop.Store(true)
+	workers.Wait()
+	var stats debug.GCStats
+	debug.ReadGCStats(&stats)
+	pauses := slices.Sorted(slices.Values(stats.Pause[:collections]))
+	t.Logf("pauses of %d collections: quarter %v, half %v, longest %v", collections, pauses[collections/4], pauses[collections/2], pauses[collections-1])
+	if pauses[collections/4] > 10*time.Millisecond {
+		t.Errorf("three quarters of all pauses are longer than %v: collections wait for busy waits", pauses[collections/4])
 	}
 }
 

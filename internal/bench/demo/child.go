@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/client"
 )
 
 // child is one process of the demo, reached through its admin socket.
@@ -21,7 +21,7 @@ type child struct {
 	name  string
 	cmd   *exec.Cmd
 	log   tail
-	door  *admin.Client
+	door  *client.Client
 	ended chan struct{}
 	err   error // why it ended; set before ended closes
 }
@@ -36,7 +36,7 @@ const (
 // this process: the kernel kills it when its parent dies.
 func start(binary, dir, name string, args ...string) (*child, error) {
 	socket := "unix:" + filepath.Join(dir, name+".sock")
-	c := &child{name: name, door: admin.NewClient(socket, ""), ended: make(chan struct{})}
+	c := &child{name: name, door: client.New(socket, ""), ended: make(chan struct{})}
 	c.cmd = exec.Command(binary, append(args, "--admin", socket)...) //nolint:gosec // our own binary
 	c.cmd.Stdout, c.cmd.Stderr = &c.log, &c.log
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"runtime"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/weir-lb/weir/internal/coap/client"
 	"github.com/weir-lb/weir/internal/terminal"
 	"github.com/weir-lb/weir/internal/testbed/measure"
+	"github.com/weir-lb/weir/internal/testbed/programs"
 	"github.com/weir-lb/weir/internal/testbed/scratch"
 )
 
@@ -106,19 +106,19 @@ func (s *system) stop() {
 // launch starts the nodes, then the balancer. On error what runs is in the system all the same, for stop.
 func launch(ctx context.Context, cfg Config, dir string) (*system, error) {
 	s := &system{}
-	ports, err := freePorts(2*cfg.Nodes + 1)
+	ports, err := programs.FreeUDP(2*cfg.Nodes + 1)
 	if err != nil {
 		return s, err
 	}
 	for node := range cfg.Nodes {
-		s.backend = append(s.backend, fmt.Sprintf("127.0.0.1:%d", ports[2*node]))
+		s.backend = append(s.backend, ports[2*node].String())
 		var members []string
 		for i := range cfg.Nodes {
 			public := "---"
 			if i == node {
 				public = s.backend[node]
 			}
-			members = append(members, fmt.Sprintf("%s;127.0.0.1:%d;%d", public, ports[2*i+1], i+1))
+			members = append(members, fmt.Sprintf("%s;%v;%d", public, ports[2*i+1], i+1))
 		}
 		c, err := start(cfg.Binary, dir, fmt.Sprintf("node%d", node+1), "coap", "server", "--dtls-only", "--workers", "1", "--dtls-cluster", strings.Join(members, ","))
 		if err != nil {
@@ -131,28 +131,13 @@ func launch(ctx context.Context, cfg Config, dir string) (*system, error) {
 			return s, err
 		}
 	}
-	s.address = fmt.Sprintf("127.0.0.1:%d", ports[2*cfg.Nodes])
+	s.address = ports[2*cfg.Nodes].String()
 	s.before = tick{sessions: make([]int, cfg.Nodes), forwarded: make([]uint64, cfg.Nodes)}
 	s.nat, err = start(cfg.Binary, dir, "nat", append([]string{"nat", s.address, "--"}, s.backend...)...)
 	if err != nil {
 		return s, err
 	}
 	return s, s.nat.ready(ctx)
-}
-
-// freePorts asks the kernel for UDP ports, all different; another process may take one
-// before we use it, which then fails by name.
-func freePorts(n int) ([]int, error) {
-	ports := make([]int, 0, n)
-	for range n {
-		conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-		if err != nil {
-			return nil, fmt.Errorf("find a free port on 127.0.0.1: %w", err)
-		}
-		defer conn.Close()
-		ports = append(ports, conn.LocalAddr().(*net.UDPAddr).Port)
-	}
-	return ports, nil
 }
 
 // shortest is the least time worth a point in a plot.

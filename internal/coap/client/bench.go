@@ -13,7 +13,7 @@ type Sockets string
 // Ways of spreading clients over sockets.
 const (
 	SocketsEach   Sockets = "each"   // a socket, so a source port, per client
-	SocketsShared Sockets = "shared" // a few sockets per worker, clients told apart by connection id
+	SocketsShared Sockets = "shared" // a few sockets per worker, clients distinguished by connection id
 )
 
 // BenchConfig describes one load. The zero value of a field means its default.
@@ -56,7 +56,7 @@ type BenchStats struct {
 	Moves           uint64 `json:"moves"`            // of those, to another source address (BenchConfig.From)
 	PathChallenges  uint64 `json:"path_challenges"`  // of the server, answered, after a change of address (RFC 9853)
 	FirstBlocks     uint64 `json:"first_blocks"`     // answers of which only the first block was taken (RFC 7959)
-	Refused         uint64 `json:"refused"`          // datagrams the kernel or the server's host refused (nobody listens, no buffer)
+	Refused         uint64 `json:"refused"`          // datagrams the kernel or the server's host refused (nothing listens, no buffer)
 	Stray           uint64 `json:"stray"`            // datagrams and records that belong to nothing (late duplicates, forgeries)
 	Clients         int    `json:"clients"`          // gauge: clients with a session (or started, without DTLS)
 }

@@ -147,7 +147,7 @@ func TestBenchErrors(t *testing.T) {
 		t.Error("cancelled before the first answer, and no error")
 	}
 	if _, err := Bench(t.Context(), BenchConfig{URI: "coap://127.0.0.1:1/x"}, nil); err == nil || !strings.Contains(err.Error(), "refused") {
-		t.Errorf("nobody listens: %v", err)
+		t.Errorf("nothing listens: %v", err)
 	}
 }
 

@@ -11,7 +11,7 @@
 //	                └─ timer heap: retransmission, rebind, end
 //
 // With SocketsEach every client has a source port, as devices behind a balancer have; with SocketsShared the clients of
-// a worker share a few sockets and are told apart by the connection id that each of them chose (by token without DTLS).
+// a worker share a few sockets and are distinguished by the connection id that each of them chose (by token without DTLS).
 //
 // Bench answers return routability checks (RFC 9853) and pings. Of an answer in blocks it takes the first one.
 //

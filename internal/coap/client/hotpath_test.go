@@ -93,7 +93,7 @@ func TestNoAllocationPerRequest(t *testing.T) {
 	for range 100 {
 		e.answer()
 	}
-	// What a request costs it costs each time; goroutines of the tests before, on their way to their end, do not.
+	// A request costs the same each time; goroutines of earlier tests that are ending do not.
 	answered, allocations := uint64(100), 1.0
 	for try := 0; allocations != 0 && try < 10; try++ {
 		allocations = testing.AllocsPerRun(200, e.answer)
@@ -124,7 +124,7 @@ func TestStrayRecords(t *testing.T) {
 	}
 }
 
-// A client moves between two requests: the answer to one that it repeats may be under way to where it was.
+// A client moves between two requests: the answer to one that it repeats may still be sent to its old address.
 func TestARepeatedRequestDoesNotMove(t *testing.T) {
 	e := newEcho(t)
 	e.read()

@@ -165,7 +165,7 @@ func (x *Exchange) exchange(ctx context.Context, conn net.Conn, cfg RequestConfi
 		if !acknowledged && next.Before(end) {
 			deadline = next
 		}
-		conn.SetReadDeadline(deadline) //nolint:errcheck // Read tells
+		conn.SetReadDeadline(deadline) //nolint:errcheck // Read reports it
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}

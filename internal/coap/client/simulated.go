@@ -15,7 +15,7 @@ type state uint8
 const (
 	stateNew       state = iota
 	stateQueued          // wants a handshake
-	stateHandshake       // has one under way
+	stateHandshake       // has one in progress
 	stateReady           // has a session (or needs none); one request in flight, or a pause
 	stateWaiting         // pauses after an error
 	stateEnded           // done, or stopped by an error
@@ -339,7 +339,7 @@ func (c *simulated) due() {
 	}
 }
 
-// goodbye sends close_notify to the server and counts a request that nobody answered.
+// goodbye sends close_notify to the server and counts a request without an answer.
 func (c *simulated) goodbye() {
 	if c.pending != 0 && c.w.b.drained.Load() {
 		c.w.stats.Lost++

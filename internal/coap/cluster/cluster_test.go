@@ -66,7 +66,7 @@ func open(t testing.TB, self uint32, change func(*Config)) *Cluster {
 	return c
 }
 
-// A record takes the whole way: node 1 gets it, node 2 owns it, its reply leaves node 1's public port.
+// A record passes through the whole cluster: node 1 receives it, node 2 owns it, and its reply leaves the public port of node 1.
 func TestForwardAndBackward(t *testing.T) {
 	one, two := open(t, 1, nil), open(t, 2, nil)
 	var w1, w2 worker
@@ -84,7 +84,7 @@ func TestForwardAndBackward(t *testing.T) {
 	buf := append(make([]byte, engine.LinkHeadRoom), reply...)
 	start, ok := two.wrap(&two.counters[0], buf, engine.LinkHeadRoom, reply, client)
 	if !ok {
-		t.Fatal("not returned by way of the router")
+		t.Fatal("not returned through the router")
 	}
 	one.frame(&w1, &one.counters[0], buf[start:], addr2, 0)
 	if len(w1.raw) != 1 || !bytes.Equal(w1.raw[0].bytes, reply) || w1.raw[0].to != client {
@@ -115,7 +115,7 @@ func TestForwardUnknownNode(t *testing.T) {
 	}
 }
 
-// Nobody but a configured node may have the public port emit bytes, inject datagrams or get an answer.
+// Only a configured node may make the public port emit bytes, inject datagrams or get an answer.
 func TestStrangersRefused(t *testing.T) {
 	c := open(t, 1, nil)
 	var w worker
@@ -139,7 +139,7 @@ func TestNoBackward(t *testing.T) {
 	off := false
 	c := open(t, 2, func(cfg *Config) { cfg.Backward = &off })
 	if _, ok := c.wrap(&c.counters[0], make([]byte, 128), engine.LinkHeadRoom, record, client); ok {
-		t.Fatal("returned by way of the router")
+		t.Fatal("returned through the router")
 	}
 }
 
@@ -169,7 +169,7 @@ func TestLiveness(t *testing.T) {
 	before := len(w.sent)
 	run(4500 * time.Millisecond)
 	if len(w.sent) != before {
-		t.Fatal("pinged a node that was heard 3.5 s ago")
+		t.Fatal("pinged a node that answered 3.5 s ago")
 	}
 	run(7 * time.Second)
 	if len(w.sent) == before {
@@ -214,7 +214,7 @@ func TestAllocations(t *testing.T) {
 		two.wrap(&two.counters[0], buf, engine.LinkHeadRoom, record, client)
 		one.frame(&w, &one.counters[0], out, addr2, time.Second)
 	}); got != 0 {
-		t.Fatalf("%v allocations for a record's way", got)
+		t.Fatalf("%v allocations for a forwarded record", got)
 	}
 }
 

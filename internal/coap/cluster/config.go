@@ -17,9 +17,9 @@ const Foreign = "---"
 
 // Node is one member as the user writes it.
 type Node struct {
-	ID         uint32 `yaml:"id"`         // number in the connection id, 0..255 with the seed's layout
-	DTLS       string `yaml:"dtls"`       // public address "host:port" or ":port"; "---" for another process
-	Management string `yaml:"management"` // address of the management port
+	ID         uint32 `yaml:"id" range:"0 to 255"`              // node id in connection ids
+	DTLS       string `yaml:"dtls" bounds:"HOST:PORT or :PORT"` // public address; --- for a node of another process
+	Management string `yaml:"management" bounds:"HOST:PORT"`    // address for the other nodes
 }
 
 // Own reports whether this process runs the node.
@@ -27,11 +27,11 @@ func (n Node) Own() bool { return n.DTLS != Foreign && n.DTLS != "" }
 
 // Config is the cluster part of a node's configuration.
 type Config struct {
-	Nodes    []Node `yaml:"nodes"`              // own nodes and the others
-	Backward *bool  `yaml:"backward,omitempty"` // replies return through the router; default true
-	// AcceptStrangers takes frames from any address, as Californium without security does. It makes the public port
-	// an open reflector; only for tests against such clusters.
-	AcceptStrangers bool `yaml:"accept_strangers,omitempty"`
+	Nodes    []Node `yaml:"nodes" bounds:"1 to 256 nodes"`     // own nodes and the others
+	Backward *bool  `yaml:"backward,omitempty" default:"true"` // replies return through the node that the request came through
+	// AcceptStrangers: take frames from any address, as Californium without security does. It makes the public port an open
+	// reflector: only for tests against such clusters.
+	AcceptStrangers bool `yaml:"accept_strangers,omitempty" default:"false"`
 }
 
 // ParseNodes reads the source document's notation, "dtls;management;id[,...]", for example

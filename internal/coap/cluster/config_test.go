@@ -17,7 +17,7 @@ func TestParseNodes(t *testing.T) {
 	}
 }
 
-// A node at a link-local address is known by the zone's number, as udpio tells it of what it receives.
+// A node at a link-local address is known by the zone's number, as udpio reports it for received datagrams.
 func TestZoneOfANode(t *testing.T) {
 	for _, zone := range []string{"lo", "1"} {
 		if got, err := resolve("[fe80::1%" + zone + "]:15884"); err != nil || got.String() != "[fe80::1%1]:15884" {

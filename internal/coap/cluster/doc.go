@@ -1,5 +1,5 @@
 // Package cluster lets several CoAP/DTLS nodes share sessions by connection id: the node that receives a record of another
-// node's session wraps it and sends it to the owner, and the owner's records travel back the same way (or directly).
+// node's session wraps it and sends it to the owner, and the owner's records return through the same node (or directly).
 //
 // The wire format is the one of Eclipse Californium's built-in CID cluster, byte for byte, so that mixed clusters work.
 // It travels on a UDP port of its own, the management port:

@@ -109,7 +109,7 @@ func (c *Cluster) due(m *member, state Liveness, now time.Duration) bool {
 	return true
 }
 
-// advance moves the state that pings announce: first when all nodes have been heard, then when all of them announce that
+// advance moves the state that pings announce: first when all nodes have answered, then when all of them announce that
 // too. The state never goes back, because Californium's nodes read it as progress of the start.
 func (c *Cluster) advance(up, ready int) {
 	state := State(c.state.Load())
@@ -133,7 +133,7 @@ func (c *Cluster) ping(w carrier, n *counters, message []byte, from netip.AddrPo
 	if p.Node == c.self || (sender != nil && p.Node != sender.id) {
 		n.mistakenIDs.Add(1)
 		if sender != nil && !sender.mistaken.Swap(true) {
-			c.log.Warn("cluster node tells another id than configured", "address", from, "configured", sender.id, "told", p.Node)
+			c.log.Warn("cluster node announces another id than configured", "address", from, "configured", sender.id, "announced", p.Node)
 		}
 		return
 	}

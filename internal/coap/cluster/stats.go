@@ -4,20 +4,20 @@ import "sync/atomic"
 
 // Stats counts since New. The first eight are those of Californium's cluster health.
 type Stats struct {
-	Forwarded          uint64 `json:"forwarded"`           // foreign datagrams sent to their owner
-	Backwarded         uint64 `json:"backwarded"`          // replies sent to the router
-	ProcessedForwarded uint64 `json:"processed_forwarded"` // "in" frames taken as own datagrams
-	SentBackwarded     uint64 `json:"sent_backwarded"`     // "out" frames sent to their client
-	DroppedForward     uint64 `json:"dropped_forward"`     // foreign datagrams of unknown nodes, malformed "in" frames
-	DroppedBackward    uint64 `json:"dropped_backward"`    // malformed "out" frames
-	BadForward         uint64 `json:"bad_forward"`         // "in" frames with a wrong MAC; 0 without MAC
-	BadBackward        uint64 `json:"bad_backward"`        // "out" frames with a wrong MAC; 0 without MAC
-	ManagementReceived uint64 `json:"management_received"` // pings and pongs
-	ManagementSent     uint64 `json:"management_sent"`
-	MistakenIDs        uint64 `json:"mistaken_ids"`    // pings that announce our own id, or another one than configured
-	RefusedTargets     uint64 `json:"refused_targets"` // frames for loopback, this host, metadata services, or an address that is no single client
-	Strangers          uint64 `json:"strangers"`       // anything from an address that is no node
-	Malformed          uint64 `json:"malformed"`       // neither frame nor ping
+	Forwarded          uint64 `json:"forwarded" metric:"_forwarded_total" help:"Foreign datagrams sent to their owner."`
+	Backwarded         uint64 `json:"backwarded" metric:"_backwarded_total" help:"Replies sent to the node that the request came through."`
+	ProcessedForwarded uint64 `json:"processed_forwarded" metric:"_processed_forwarded_total" help:"Forwarded datagrams taken as own ones."`
+	SentBackwarded     uint64 `json:"sent_backwarded" metric:"_sent_backwarded_total" help:"Replies of other nodes sent to their client."`
+	DroppedForward     uint64 `json:"dropped_forward" metric:"_dropped_forward_total" help:"Foreign datagrams of unknown nodes, and malformed frames of forwarded datagrams."`
+	DroppedBackward    uint64 `json:"dropped_backward" metric:"_dropped_backward_total" help:"Malformed frames of replies."`
+	BadForward         uint64 `json:"bad_forward" metric:"_bad_forward_total" help:"Frames of forwarded datagrams with a wrong MAC; 0 without MAC."`
+	BadBackward        uint64 `json:"bad_backward" metric:"_bad_backward_total" help:"Frames of replies with a wrong MAC; 0 without MAC."`
+	ManagementReceived uint64 `json:"management_received" metric:"_management_received_total" help:"Pings and pongs of other nodes."`
+	ManagementSent     uint64 `json:"management_sent" metric:"_management_sent_total" help:"Pings and pongs sent to other nodes."`
+	MistakenIDs        uint64 `json:"mistaken_ids" metric:"_mistaken_ids_total" help:"Pings that announce this node's id, or another id than configured."`
+	RefusedTargets     uint64 `json:"refused_targets" metric:"_refused_targets_total" help:"Frames for loopback, this host, metadata services, or an address that is no single client."`
+	Strangers          uint64 `json:"strangers" metric:"_strangers_total" help:"Messages on the internal socket from an address that is no node."`
+	Malformed          uint64 `json:"malformed" metric:"_malformed_total" help:"Messages on the internal socket that are neither frame nor ping."`
 }
 
 // counters is one worker's share, padded to cache lines of its own.

@@ -71,25 +71,25 @@ func setDefault[T comparable](field *T, value T) {
 
 // Counters count since New. They are plain fields: read them on the goroutine that uses the Endpoint.
 type Counters struct {
-	Requests        uint64 `json:"requests"`      // executed by the Handler, repeated safe requests included
-	Responses       uint64 `json:"responses"`     // matched to a request of ours
-	Malformed       uint64 `json:"malformed"`     // datagrams that are no well-formed message
-	BadOptions      uint64 `json:"bad_options"`   // messages rejected for a critical option
-	Duplicates      uint64 `json:"duplicates"`    // recognised by their message id
-	Forgotten       uint64 `json:"forgotten"`     // duplicates of an unsafe request whose answer was no longer stored: not executed, not answered
-	Overwritten     uint64 `json:"overwritten"`   // message ids forgotten before their lifetime ended, because the ring was full
-	TooLarge        uint64 `json:"too_large"`     // answers not stored or replies not sent because they exceed LogBytes or MaxMessage
-	Pings           uint64 `json:"pings"`         // answered with Rst
-	Separate        uint64 `json:"separate"`      // separate responses
-	Notifications   uint64 `json:"notifications"` // first transmissions by Notify
-	Probes          uint64 `json:"probes"`        // pings that ask a peer to prove its address
-	Sent            uint64 `json:"sent"`          // first transmissions of messages by Send and of separate responses
-	Retransmissions uint64 `json:"retransmissions"`
-	Acks            uint64 `json:"acks"`         // acknowledgements that matched
-	Resets          uint64 `json:"resets"`       // resets that matched
-	Timeouts        uint64 `json:"timeouts"`     // pending messages given up
-	Stray           uint64 `json:"stray"`        // acknowledgements, resets and responses that match nothing
-	PendingFull     uint64 `json:"pending_full"` // messages refused because MaxPending was reached, or PerSession
+	Requests        uint64 `json:"requests" metric:"_requests_total" help:"Requests executed, repeated safe ones included."`
+	Responses       uint64 `json:"responses" metric:"_responses_total" help:"Responses that matched a request of this node."`
+	Malformed       uint64 `json:"malformed" metric:"_malformed_total" help:"Datagrams that are no well-formed message."`
+	BadOptions      uint64 `json:"bad_options" metric:"_bad_options_total" help:"Messages rejected for a critical option."`
+	Duplicates      uint64 `json:"duplicates" metric:"_duplicates_total" help:"Messages recognised as repeated by their message id."`
+	Forgotten       uint64 `json:"forgotten" metric:"_forgotten_total" help:"Repeated unsafe requests whose answer was no longer stored: not executed, not answered."`
+	Overwritten     uint64 `json:"overwritten" metric:"_overwritten_total" help:"Message ids forgotten before their lifetime ended, because the table was full."`
+	TooLarge        uint64 `json:"too_large" metric:"_too_large_total" help:"Answers not stored, or replies not sent, because they exceed a bound."`
+	Pings           uint64 `json:"pings" metric:"_pings_total" help:"CoAP pings answered."`
+	Separate        uint64 `json:"separate" metric:"_separate_total" help:"Separate responses."`
+	Notifications   uint64 `json:"-"` // first transmissions by Notify
+	Probes          uint64 `json:"probes" metric:"_probes_total" help:"Pings that ask a peer to prove its address."`
+	Sent            uint64 `json:"sent" metric:"_sent_total" help:"First transmissions of confirmable and separate messages."`
+	Retransmissions uint64 `json:"retransmissions" metric:"_retransmissions_total" help:"Messages sent again."`
+	Acks            uint64 `json:"acks" metric:"_acks_total" help:"Acknowledgements that matched."`
+	Resets          uint64 `json:"resets" metric:"_resets_total" help:"Resets that matched."`
+	Timeouts        uint64 `json:"timeouts" metric:"_timeouts_total" help:"Pending messages given up."`
+	Stray           uint64 `json:"stray" metric:"_stray_total" help:"Acknowledgements, resets and responses that match nothing."`
+	PendingFull     uint64 `json:"pending_full" metric:"_pending_full_total" help:"Messages refused because too many were pending, in all or of one session."`
 }
 
 // Add adds other to c.

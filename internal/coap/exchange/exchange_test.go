@@ -131,8 +131,8 @@ func TestAnswers(t *testing.T) {
 		{"reserved class, confirmable", []byte{0x40, 0x20, 0, 8}, "RST 0.00 mid=8"},
 		{"reserved class, non-confirmable", []byte{0x50, 0xe1, 0, 8}, "nothing"},
 		{"request in an acknowledgement", build(t, message.Ack, message.GET, 9, ""), "nothing"},
-		{"response nobody asked for, confirmable", build(t, message.Con, message.Content, 10, "zz"), "RST 0.00 mid=10"},
-		{"response nobody asked for, non-confirmable", build(t, message.Non, message.Content, 10, "zz"), "nothing"},
+		{"response that was not requested, confirmable", build(t, message.Con, message.Content, 10, "zz"), "RST 0.00 mid=10"},
+		{"response that was not requested, non-confirmable", build(t, message.Non, message.Content, 10, "zz"), "nothing"},
 		{"acknowledgement of nothing", message.AppendEmpty(nil, message.Ack, 11), "nothing"},
 		{"reset of nothing", message.AppendEmpty(nil, message.Rst, 11), "nothing"},
 		{"empty with content", []byte{0x40, 0, 0, 12, 0xff, 1}, "RST 0.00 mid=12"},
@@ -316,7 +316,7 @@ func TestUnprovenSeparateResponses(t *testing.T) {
 	}
 	run(r, 300*time.Second)
 	if r.pendings.unproven != 0 || r.Pending() != 0 {
-		t.Errorf("%d of the share taken by nobody", r.pendings.unproven)
+		t.Errorf("%d of the share taken, although nothing is pending", r.pendings.unproven)
 	}
 	// 4 + 1 + 1 + 4 bytes, and 5 for the acknowledgement.
 	unproven = true

@@ -43,7 +43,7 @@ func (e *Endpoint) Send(s *Session, datagram []byte, now time.Duration) (ID, err
 	slot.mid, slot.con, slot.first = m.ID, m.Type == message.Con, now
 	if ping {
 		slot.kind = kindPing
-	} else { // the token lies where it did in datagram, behind header and extended length
+	} else { // the token is where it was in datagram, behind header and extended length
 		start := 4
 		switch datagram[0] & 15 {
 		case 13:

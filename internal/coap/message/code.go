@@ -78,7 +78,7 @@ func (c Code) Class() uint8 { return uint8(c >> 5) }
 // Detail returns the lower five bits.
 func (c Code) Detail() uint8 { return uint8(c & 0x1f) }
 
-// IsRequest tells a method from a response and from the empty message.
+// IsRequest reports whether the code is a method, not a response or the empty message.
 func (c Code) IsRequest() bool { return c != Empty && c.Class() == 0 }
 
 // IsResponse is true for classes 2, 4 and 5; the other classes are reserved.
@@ -212,7 +212,7 @@ func equalFold(a, upper string) bool {
 // Format is a content format number (RFC 7252 section 12.3), the value of Content-Format and Accept.
 type Format uint16
 
-// The content formats that Weir speaks.
+// The content formats that Weir uses.
 const (
 	Text        Format = 0
 	LinkFormat  Format = 40

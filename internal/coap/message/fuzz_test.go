@@ -39,11 +39,11 @@ func FuzzParse(f *testing.F) {
 		a, o := m.Options(), again.Options()
 		for range count {
 			if !a.Next() || !o.Next() || a.ID() != o.ID() || !bytes.Equal(a.Value(), o.Value()) {
-				t.Fatal("options changed on the way")
+				t.Fatal("options changed by decoding and encoding")
 			}
 		}
 		if again.ID != m.ID || again.Type != m.Type || again.Code != m.Code || !bytes.Equal(again.Token, m.Token) || !bytes.Equal(again.Payload, m.Payload) {
-			t.Fatal("message changed on the way")
+			t.Fatal("message changed by decoding and encoding")
 		}
 		_, _ = m.BadOption(func(OptionID) bool { return true })
 	})

@@ -33,7 +33,7 @@ func newOffline(t *testing.T, secure bool, change func(*Config)) *offline {
 	if change != nil {
 		change(&cfg)
 	}
-	cfg = cfg.withDefaults()
+	cfg = cfg.WithDefaults()
 	o := &offline{
 		t: t, now: time.Second, received: map[netip.AddrPort]int{}, got: map[netip.AddrPort]int{}, inbox: map[netip.AddrPort][][]byte{},
 	}
@@ -89,7 +89,7 @@ func (o *offline) pass(span time.Duration) {
 	}
 }
 
-// client has a way to the server: plain, or sealed in a session.
+// client is a connection to the server: plain, or sealed in a session.
 type client struct {
 	*offline
 	at      netip.AddrPort
@@ -270,7 +270,7 @@ func TestAmplification(t *testing.T) {
 					}
 				}
 			}
-			// What is no request: pings, malformed messages, responses nobody asked for.
+			// What is no request: pings, malformed messages, responses that were not requested.
 			for _, datagram := range [][]byte{
 				{0x40, 0, 0, 1},
 				{0x50, 0, 0, 1},

@@ -18,33 +18,30 @@ import (
 
 // Config is one server process. Zero values take the defaults named.
 type Config struct {
-	Listen []string `yaml:"listen,omitempty"` // plain CoAP over UDP: HOST:PORT, or :PORT for every address
-	DTLS   []string `yaml:"dtls,omitempty"`   // CoAP over DTLS, outside of a cluster
-	// Cluster adds a DTLS listener per own node of it.
-	Cluster *cluster.Config `yaml:"cluster,omitempty"`
+	Listen []string `yaml:"listen,omitempty" default:"none" bounds:"HOST:PORT or :PORT"` // addresses of plain CoAP over UDP
+	DTLS   []string `yaml:"dtls,omitempty" default:"none" bounds:"HOST:PORT or :PORT"`   // addresses of CoAP over DTLS outside of a cluster
+	// Cluster: nodes that share sessions by connection id; adds a DTLS listener for each own node.
+	Cluster *cluster.Config `yaml:"cluster,omitempty" default:"none"`
 
-	NodeID      *uint32 `yaml:"node_id,omitempty"`      // of the DTLS listeners outside of a cluster, 0..255
-	CIDLength   int     `yaml:"cid_length,omitempty"`   // bytes of a connection id; default 6, 2..16
-	Workers     int     `yaml:"workers,omitempty"`      // per listener; default one per core
-	MaxSessions int     `yaml:"max_sessions,omitempty"` // per worker; default 65536
-	// SessionIdle closes DTLS sessions that have been silent for so long; default 0: never.
-	SessionIdle time.Duration `yaml:"session_idle,omitempty"`
+	NodeID      *uint32       `yaml:"node_id,omitempty" default:"none" range:"0 to 255"`            // node id of the DTLS listeners outside of a cluster
+	CIDLength   int           `yaml:"cid_length,omitempty" default:"6" range:"2 to 16"`             // bytes of a connection id
+	Workers     int           `yaml:"workers,omitempty" default:"one per core" range:"1 to 256"`    // workers of each listener
+	MaxSessions int           `yaml:"max_sessions,omitempty" default:"65536" range:"1 to 16777216"` // sessions of each worker
+	SessionIdle time.Duration `yaml:"session_idle,omitempty" default:"never" range:"10s to 8760h"`  // closes DTLS sessions that have been silent for so long
 
-	// Trusted lists prefixes of sources whose plain CoAP requests are answered in full at once: in a network in which nobody
-	// can forge a source. Every other source but loopback gets at most three times what it sends until it has proven
-	// its address.
-	Trusted []netip.Prefix `yaml:"trusted,omitempty"`
+	// Trusted: sources whose plain requests are answered in full at once: in a network in which nobody can forge a source.
+	// Others but loopback get at most three times what they send until they have proven their address.
+	Trusted []netip.Prefix `yaml:"trusted,omitempty" default:"none" bounds:"prefixes"`
 
-	PSKFile string `yaml:"psk_file,omitempty"` // identity=base64 lines
-	// DemoCredentials accepts the public identities of Californium's sandbox; default true without PSKFile, else false.
-	DemoCredentials *bool `yaml:"demo_credentials,omitempty"`
+	PSKFile         string `yaml:"psk_file,omitempty" default:"none"`                                      // file of IDENTITY=BASE64 lines
+	DemoCredentials *bool  `yaml:"demo_credentials,omitempty" default:"true without psk_file, else false"` // accept the public identities of Californium's sandbox
 
-	Benchmark *bool `yaml:"benchmark,omitempty"`  // serve /benchmark; default true
-	BlockSize int   `yaml:"block_size,omitempty"` // longest payload of a message, in bytes: 16, 32, 64, 128, 256, 512, 1024 (default); longer ones are sent in blocks
-	// Plugtest serves the resources of Californium's plugtest server, for tests of clients (ETSI CoAP plugtests), and sets the
-	// block size to 64 unless BlockSize is given. Anybody may change what they hold. Default false.
-	Plugtest      bool          `yaml:"plugtest,omitempty"`
-	SeparateDelay time.Duration `yaml:"separate_delay,omitempty"` // of /separate; default 1s
+	Benchmark *bool `yaml:"benchmark,omitempty" default:"true"` // serve /benchmark
+	// BlockSize: longest payload of a message in bytes, a power of two; longer ones are sent in blocks.
+	BlockSize int `yaml:"block_size,omitempty" default:"1024, with plugtest 64" range:"16 to 1024"`
+	// Plugtest: serve the resources of Californium's plugtest server as well; anybody may change what they hold.
+	Plugtest      bool          `yaml:"plugtest,omitempty" default:"false"`
+	SeparateDelay time.Duration `yaml:"separate_delay,omitempty" default:"1s" range:"0s to 1m"` // delay of the answers of /separate
 
 	// Credentials are the certificates of the DTLS listeners and whom they trust; nil: pre-shared keys only. Store replaces them
 	// while the node serves. ClientAuth says whether clients are asked for certificates.
@@ -184,8 +181,6 @@ func (c *Config) trusts(address netip.Addr) bool {
 	return address.IsLoopback() || slices.ContainsFunc(c.Trusted, func(p netip.Prefix) bool { return p.Contains(address.WithZone("")) })
 }
 
-func (c *Config) benchmark() bool { return c.Benchmark == nil || *c.Benchmark }
-
 // PublicDemo returns the first DTLS address that other machines reach and that accepts the public demo credentials; "": none.
 func (c *Config) PublicDemo() string {
 	if !c.demo() {
@@ -215,12 +210,24 @@ func (c *Config) demo() bool {
 	return c.PSKFile == ""
 }
 
-func (c Config) withDefaults() Config {
+// WithDefaults fills in what was left out.
+func (c Config) WithDefaults() Config {
 	if c.CIDLength == 0 {
 		c.CIDLength = 6
 	}
 	if c.SeparateDelay == 0 {
 		c.SeparateDelay = time.Second
+	}
+	if c.MaxSessions == 0 {
+		c.MaxSessions = 65536
+	}
+	if c.Benchmark == nil {
+		c.Benchmark = new(true)
+	}
+	if c.Cluster != nil && c.Cluster.Backward == nil {
+		members := *c.Cluster
+		members.Backward = new(true)
+		c.Cluster = &members
 	}
 	if c.Version == "" {
 		c.Version = "(devel)"

@@ -87,7 +87,7 @@ func TestPSKFile(t *testing.T) {
 		t.Errorf("%q %t", key, ok)
 	}
 	if _, ok := c.PSK([]byte("cali.1")); ok {
-		t.Error("a demo identity is accepted beside a PSK file")
+		t.Error("a demo identity is accepted in addition to a PSK file")
 	}
 	for text, want := range map[string]string{
 		"c2VjcmV0=device one":              "devices.psk:1: the key is no base64", // columns swapped

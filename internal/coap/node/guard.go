@@ -26,7 +26,7 @@ func (guard) Empty(s *resource.Session) int { return emptyLength + owner(s).peer
 
 func (guard) Room(s *resource.Session) int { return owner(s).peer.Budget() }
 
-// Probe starts a probe of the client's address, unless the client has a better way to prove it.
+// Probe starts a probe of the client's address, unless the client has a better method to prove it.
 func (guard) Probe(s *resource.Session, reply *exchange.Reply) {
 	if own := owner(s); !own.peer.Routable() {
 		reply.Probe()

@@ -53,7 +53,7 @@ func Open(cfg Config) (*Node, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	cfg = cfg.withDefaults()
+	cfg = cfg.WithDefaults()
 	credentials, err := LoadCredentials(cfg.PSKFile, cfg.demo())
 	if err != nil {
 		return nil, err
@@ -197,10 +197,10 @@ func (n *Node) ReloadCredentials() error {
 
 // Address describes one open listener.
 type Address struct {
-	URI        string         `json:"uri"` // coap://127.0.0.1:5683
+	URI        string         `json:"uri" label:"listener"` // coap://127.0.0.1:5683
 	Addr       netip.AddrPort `json:"address"`
 	Secure     bool           `json:"secure"`
-	NodeID     *uint32        `json:"node_id,omitempty"`
+	NodeID     *uint32        `json:"node_id,omitempty" label:"node"`
 	Management netip.AddrPort `json:"management,omitzero"` // of a cluster node
 }
 

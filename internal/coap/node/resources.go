@@ -30,7 +30,7 @@ func (l *listener) newTree() *resource.Tree {
 		Attributes: titled("0", "benchmark: rlen=0..8192, ack"), Get: l.serveBenchmark, Post: l.serveBenchmark, Repeatable: true,
 		Topic: &resource.Topic{Every: benchmarkPeriod, Confirmable: true},
 	}
-	if !l.cfg.benchmark() {
+	if !*l.cfg.Benchmark {
 		benchmark = &resource.Resource{Hidden: true, Get: noBenchmark, Post: noBenchmark}
 	}
 	t.Add("/benchmark", benchmark)

@@ -20,7 +20,7 @@ func (noWorker) Validate(*engine.Peer)          {}
 func (noWorker) Post(func()) bool               { return false }
 
 func newTestHandler() *handler {
-	cfg := Config{Listen: []string{":0"}, Version: "test"}.withDefaults()
+	cfg := Config{Listen: []string{":0"}, Version: "test"}.WithDefaults()
 	l := &listener{cfg: &cfg, benchmark: benchmarkBody()}
 	l.tree = l.newTree()
 	return newHandler(l, noWorker{}, 1)

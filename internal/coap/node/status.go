@@ -12,26 +12,26 @@ import (
 // Status is a snapshot of a node. It holds no secrets: no keys, no identities, no addresses of clients.
 type Status struct {
 	Version     string            `json:"version"`
-	Credentials CredentialsStatus `json:"credentials"`
-	Listeners   []ListenerStatus  `json:"listeners"` // in the order of Addresses
+	Credentials CredentialsStatus `json:"credentials" metric:"weir_coap_credentials"`
+	Listeners   []ListenerStatus  `json:"listeners" metric:""` // in the order of Addresses
 }
 
 // CredentialsStatus describes the PSK file content in use.
 type CredentialsStatus struct {
-	Generation uint64 `json:"generation"` // 1 at the start, plus 1 for every successful reload
-	Identities int    `json:"identities"` // in the PSK file
-	Demo       bool   `json:"demo"`       // the public sandbox identities are accepted
-	Error      string `json:"error,omitempty"`
+	Generation uint64 `json:"generation" metric:"_generation" help:"Successful loads of the PSK file."` // 1 at the start, plus 1 for every successful reload
+	Identities int    `json:"identities"`                                                               // in the PSK file
+	Demo       bool   `json:"demo"`                                                                     // the public sandbox identities are accepted
+	Error      string `json:"error,omitempty" metric:"_failed" help:"1 while the last reload of the PSK file failed; the content before it is in use."`
 }
 
 // ListenerStatus is a snapshot of one listener.
 type ListenerStatus struct {
 	Address
-	Engine    engine.Stats         `json:"engine"`
-	Exchange  exchange.Counters    `json:"exchange"`
-	Resources resource.Counters    `json:"resources"` // blocks and observers
-	Pending   int                  `json:"pending"`   // messages awaiting an acknowledgement or their time
-	Cluster   *cluster.Stats       `json:"cluster,omitempty"`
+	Engine    engine.Stats         `json:"engine" metric:"weir_coap_engine"`
+	Exchange  exchange.Counters    `json:"exchange" metric:"weir_coap_exchange"`
+	Resources resource.Counters    `json:"-"`                                                                                                        // blocks and observers
+	Pending   int                  `json:"pending" metric:"weir_coap_exchange_pending" help:"Messages that await an acknowledgement or their time."` // messages awaiting an acknowledgement or their time
+	Cluster   *cluster.Stats       `json:"cluster,omitempty" metric:"weir_coap_cluster"`
 	Nodes     []cluster.NodeStatus `json:"nodes,omitempty"` // the other nodes as this one sees them
 }
 

@@ -24,7 +24,7 @@ type Guard interface {
 	Empty(s *Session) int
 	// Room is how many bytes a message may have that is sent to the peer now; negative: none may be sent.
 	Room(s *Session) int
-	// Probe adds a probe of the peer's address to reply, if there is no better way to prove it.
+	// Probe adds a probe of the peer's address to reply, if there is no better method to prove it.
 	Probe(s *Session, reply *exchange.Reply)
 	// Echo returns an Echo value for the peer's address, valid until the next call.
 	Echo(s *Session, now time.Duration) []byte

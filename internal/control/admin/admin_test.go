@@ -19,12 +19,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/client"
+	"github.com/weir-lb/weir/internal/metrics"
 )
 
 // testToken is the credential of servers that a test opens without an address.
 const testToken = "0123456789abcdef"
 
-// door opens a server and runs it until the test ends.
+// openServer opens a server and runs it until the test ends.
 func startServer(t *testing.T, config Config) *Server {
 	t.Helper()
 	if config.Address == "" {
@@ -74,11 +78,11 @@ func full() Config {
 	return Config{
 		Ready:  func() error { return nil },
 		Status: func() any { return map[string]int{"generation": 3} },
-		Metrics: func() []Sample {
-			return []Sample{
-				{Name: "weir_packets_total", Help: "Packets.", Counter: true, Labels: []Label{{"service", "a"}, {"reason", "cid"}}, Value: 7},
-				{Name: "weir_packets_total", Help: "Packets.", Counter: true, Labels: []Label{{"service", "a"}, {"reason", "maglev"}}, Value: 9},
-				{Name: "weir_generation", Help: "Generation.", Value: 3},
+		Metrics: func() []metrics.Sample {
+			return []metrics.Sample{
+				{Name: "weir_packets_total", Help: "Packets.", Kind: metrics.Counter, Labels: []metrics.Label{{Name: "service", Value: "a"}, {Name: "reason", Value: "cid"}}, Value: 7},
+				{Name: "weir_packets_total", Help: "Packets.", Kind: metrics.Counter, Labels: []metrics.Label{{Name: "service", Value: "a"}, {Name: "reason", Value: "maglev"}}, Value: 9},
+				{Name: "weir_generation", Help: "Generation.", Kind: metrics.Gauge, Value: 3},
 			}
 		},
 		Override: func(service, backend, value string) error {
@@ -90,9 +94,9 @@ func full() Config {
 			}
 			return nil
 		},
-		Flows: func(yield func(Flow) bool) {
+		Flows: func(yield func(v1.Flow) bool) {
 			for i := range 10 {
-				if !yield(Flow{Protocol: "udp", Client: fmt.Sprint("c", i), Service: "s", Backend: fmt.Sprint("b", i%2)}) {
+				if !yield(v1.Flow{Protocol: "udp", Client: fmt.Sprint("c", i), Service: "s", Backend: fmt.Sprint("b", i%2)}) {
 					return
 				}
 			}
@@ -218,10 +222,10 @@ func TestClientRecognizesItsPart(t *testing.T) {
 	config.Part = "turn gateway"
 	address := startServer(t, config).Address()
 	var status map[string]int
-	if err := NewClient(address, testToken, "turn gateway").Get(t.Context(), "/status", nil, &status); err != nil {
+	if err := client.New(address, testToken, "turn gateway").Get(t.Context(), "/status", nil, &status); err != nil {
 		t.Error(err)
 	}
-	lb := NewClient(address, testToken, "lb run", "nat")
+	lb := client.New(address, testToken, "lb run", "nat")
 	for name, err := range map[string]error{
 		"Get":  lb.Get(t.Context(), "/status", nil, &status),
 		"Post": lb.Post(t.Context(), "/drain", nil, &status),
@@ -236,7 +240,7 @@ func TestClientRecognizesItsPart(t *testing.T) {
 	}
 	other := httptest.NewServer(http.NotFoundHandler())
 	defer other.Close()
-	if err := NewClient(other.Listener.Addr().String(), "", "lb run").Get(t.Context(), "/status", nil, &status); err == nil || !strings.Contains(err.Error(), "does not say that it is weir lb run") {
+	if err := client.New(other.Listener.Addr().String(), "", "lb run").Get(t.Context(), "/status", nil, &status); err == nil || !strings.Contains(err.Error(), "does not say that it is weir lb run") {
 		t.Errorf("another program: %v", err)
 	}
 }
@@ -250,11 +254,11 @@ func TestUnixSocket(t *testing.T) {
 		t.Errorf("socket mode %v, %v", info.Mode(), err)
 	}
 	var status map[string]int
-	client := NewClient(s.Address(), "")
-	if err := client.Get(t.Context(), "/status", nil, &status); err != nil || status["generation"] != 3 {
+	caller := client.New(s.Address(), "")
+	if err := caller.Get(t.Context(), "/status", nil, &status); err != nil || status["generation"] != 3 {
 		t.Errorf("%v, %v", status, err)
 	}
-	if err := client.Post(t.Context(), "/drain", url.Values{"service": {"x"}}, nil); err == nil || !strings.Contains(err.Error(), `no service "x"`) {
+	if err := caller.Post(t.Context(), "/drain", url.Values{"service": {"x"}}, nil); err == nil || !strings.Contains(err.Error(), `no service "x"`) {
 		t.Errorf("error %v", err)
 	}
 	if _, err := Open(Config{Address: "unix:" + path}); err == nil || !strings.Contains(err.Error(), "another process serves it") {
@@ -288,8 +292,8 @@ func TestBadAddresses(t *testing.T) {
 func TestConsole(t *testing.T) {
 	config := full()
 	s := startServer(t, config)
-	client := NewClient(s.Address(), testToken)
-	stream, err := client.Console(t.Context())
+	caller := client.New(s.Address(), testToken)
+	stream, err := caller.Console(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -315,7 +319,7 @@ func TestConsole(t *testing.T) {
 		t.Errorf("%q", body)
 	}
 	config.Console = nil
-	if _, err := NewClient(startServer(t, config).Address(), testToken).Console(t.Context()); err == nil || !strings.Contains(err.Error(), "no console") {
+	if _, err := client.New(startServer(t, config).Address(), testToken).Console(t.Context()); err == nil || !strings.Contains(err.Error(), "no console") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -329,7 +333,7 @@ func TestStopEndsConsoles(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
-	stream, err := NewClient(s.Address(), testToken).Console(t.Context())
+	stream, err := client.New(s.Address(), testToken).Console(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -395,17 +399,17 @@ func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
 func TestBusyOperatorsKeepNoProbeOut(t *testing.T) {
 	config := full()
 	s := startServer(t, config)
-	client := NewClient(s.Address(), testToken)
+	caller := client.New(s.Address(), testToken)
 	var streams []io.ReadWriteCloser
 	for range maxOperators {
-		stream, err := client.Console(t.Context())
+		stream, err := caller.Console(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer stream.Close()
 		streams = append(streams, stream)
 	}
-	if err := client.Get(t.Context(), "/status", nil, new(any)); err == nil || !strings.Contains(err.Error(), "64 requests are being answered already") {
+	if err := caller.Get(t.Context(), "/status", nil, new(any)); err == nil || !strings.Contains(err.Error(), "64 requests are being answered already") {
 		t.Errorf("one more operator: %v", err)
 	}
 	for range 2 * maxConnections {
@@ -429,9 +433,9 @@ func TestBusyOperatorsKeepNoProbeOut(t *testing.T) {
 // What /flows is asked for: filters, orders, and a limit that keeps the first of all in that order.
 func TestFlowQueries(t *testing.T) {
 	config := full()
-	config.Flows = func(yield func(Flow) bool) {
+	config.Flows = func(yield func(v1.Flow) bool) {
 		for i := range 100 {
-			f := Flow{Protocol: "udp", Client: fmt.Sprintf("10.0.%d.1:%d", 99-i, i), Service: "s", Backend: fmt.Sprint("b", i%3), Expires: float64((i*37)%100 - 1), State: "plain"}
+			f := v1.Flow{Protocol: "udp", Client: fmt.Sprintf("10.0.%d.1:%d", 99-i, i), Service: "s", Backend: fmt.Sprint("b", i%3), Expires: float64((i*37)%100 - 1), State: "plain"}
 			if i%2 == 1 {
 				f.Protocol, f.State = "tcp", "established"
 			}
@@ -440,7 +444,7 @@ func TestFlowQueries(t *testing.T) {
 			}
 		}
 	}
-	client := NewClient(startServer(t, config).Address(), testToken)
+	caller := client.New(startServer(t, config).Address(), testToken)
 	for _, c := range []struct {
 		query string
 		n     int
@@ -460,14 +464,14 @@ func TestFlowQueries(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var list FlowList
-		if err := client.Get(t.Context(), "/flows", query, &list); err != nil || len(list.Flows) != c.n || list.More != c.more || list.Flows[0].Client != c.first {
+		var list v1.FlowList
+		if err := caller.Get(t.Context(), "/flows", query, &list); err != nil || len(list.Flows) != c.n || list.More != c.more || list.Flows[0].Client != c.first {
 			t.Errorf("%s: %d flows, more %t, %v; %+v", c.query, len(list.Flows), list.More, err, list.Flows[:min(2, len(list.Flows))])
 		}
 	}
 	for _, bad := range []string{"limit=0", "limit=x", "client=example.org", "sort=size", "sort=client&limit=100001"} {
 		query, _ := url.ParseQuery(bad)
-		if err := client.Get(t.Context(), "/flows", query, &FlowList{}); err == nil || !strings.Contains(err.Error(), "write") {
+		if err := caller.Get(t.Context(), "/flows", query, &v1.FlowList{}); err == nil || !strings.Contains(err.Error(), "write") {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
@@ -478,12 +482,12 @@ func TestFlowsAreStreamed(t *testing.T) {
 	config := full()
 	arrived := make(chan struct{})
 	const flows = 20_000
-	config.Flows = func(yield func(Flow) bool) {
+	config.Flows = func(yield func(v1.Flow) bool) {
 		for i := range flows {
 			if i == flows/2 {
 				<-arrived
 			}
-			if !yield(Flow{Protocol: "udp", Client: "10.0.0.1:5000", Service: "s", Backend: "b"}) {
+			if !yield(v1.Flow{Protocol: "udp", Client: "10.0.0.1:5000", Service: "s", Backend: "b"}) {
 				return
 			}
 		}
@@ -508,7 +512,7 @@ func TestFlowsAreStreamed(t *testing.T) {
 	if err := errors.Join(err, err2); err != nil {
 		t.Fatal(err)
 	}
-	var list FlowList
+	var list v1.FlowList
 	if err := json.Unmarshal([]byte("{\"flows\": [\n"+first+string(rest)), &list); err != nil || len(list.Flows) != flows || list.More {
 		t.Errorf("%d flows, more %t, %v", len(list.Flows), list.More, err)
 	}

@@ -18,8 +18,8 @@
 // name, and changes from other origins are refused. Every answer names its part (PartHeader), so that a [Client] that was pointed at
 // another one says so.
 //
-// Bounds. Connections: maxConnections; one whose request is being answered keeps its place, a waiting one makes room for a new one, of the
-// source that holds most the oldest (steering/evict); counters weir_admin_connections_evicted_total and …_refused_total. So connections
+// Bounds. Connections: maxConnections; one whose request is being answered is never closed; a waiting one is closed for a new one: the oldest
+// of the source that holds most (steering/evict); counters weir_admin_connections_evicted_total and …_refused_total. So connections
 // that idle never keep a probe out. Requests with a credential: maxOperators at a time, 503 beyond, so that operators keep no probe
 // out either. Time-outs on reading and writing, small headers and bodies.
 //

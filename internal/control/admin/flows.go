@@ -11,21 +11,23 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weir-lb/weir/api/v1"
 )
 
 // flowQuery is the query of a request for /flows.
 type flowQuery struct {
 	service, backend, protocol, state string
 	client                            netip.Prefix // invalid: any
-	order                             func(a, b Flow) int
+	order                             func(a, b v1.Flow) int
 	limit                             int
 }
 
 func parseFlowQuery(form url.Values) (q flowQuery, err error) {
 	q = flowQuery{service: form.Get("service"), backend: form.Get("backend"), protocol: form.Get("protocol"), state: form.Get("state"), limit: 1000}
 	if text := form.Get("limit"); text != "" {
-		if q.limit, err = strconv.Atoi(text); err != nil || q.limit < 1 || q.limit > MaxFlows {
-			return q, fmt.Errorf("limit %q: write 1 to %d", text, MaxFlows)
+		if q.limit, err = strconv.Atoi(text); err != nil || q.limit < 1 || q.limit > v1.MaxFlows {
+			return q, fmt.Errorf("limit %q: write 1 to %d", text, v1.MaxFlows)
 		}
 	}
 	if text := form.Get("client"); text != "" {
@@ -36,19 +38,19 @@ func parseFlowQuery(form url.Values) (q flowQuery, err error) {
 	switch text := form.Get("sort"); text {
 	case "":
 	case "client":
-		q.order = func(a, b Flow) int {
+		q.order = func(a, b v1.Flow) int {
 			return cmp.Or(clientOf(a).Compare(clientOf(b)), strings.Compare(a.Client, b.Client))
 		}
 	case "service":
-		q.order = func(a, b Flow) int {
+		q.order = func(a, b v1.Flow) int {
 			return cmp.Or(strings.Compare(a.Service, b.Service), strings.Compare(a.Backend, b.Backend))
 		}
 	case "backend":
-		q.order = func(a, b Flow) int {
+		q.order = func(a, b v1.Flow) int {
 			return cmp.Or(strings.Compare(a.Backend, b.Backend), strings.Compare(a.Client, b.Client))
 		}
 	case "expires":
-		q.order = func(a, b Flow) int {
+		q.order = func(a, b v1.Flow) int {
 			if (a.Expires < 0) != (b.Expires < 0) {
 				return cmp.Compare(b.Expires, a.Expires) // never comes last
 			}
@@ -63,7 +65,7 @@ func parseFlowQuery(form url.Values) (q flowQuery, err error) {
 	return q, nil
 }
 
-func clientOf(f Flow) netip.Addr {
+func clientOf(f v1.Flow) netip.Addr {
 	at, err := netip.ParseAddrPort(f.Client)
 	if err != nil {
 		return netip.Addr{}
@@ -71,7 +73,7 @@ func clientOf(f Flow) netip.Addr {
 	return at.Addr().Unmap()
 }
 
-func (q *flowQuery) wants(f *Flow) bool {
+func (q *flowQuery) wants(f *v1.Flow) bool {
 	return (q.service == "" || f.Service == q.service) && (q.backend == "" || f.Backend == q.backend) &&
 		(q.protocol == "" || f.Protocol == q.protocol) && (q.state == "" || f.State == q.state) &&
 		(!q.client.IsValid() || q.client.Contains(clientOf(*f)))
@@ -96,14 +98,14 @@ func (s *Server) flows(w http.ResponseWriter, r *http.Request) {
 		s.streamFlows(w, &q)
 		return
 	}
-	list := FlowList{Flows: []Flow{}}
+	list := v1.FlowList{Flows: []v1.Flow{}}
 	cut := func() {
 		slices.SortStableFunc(list.Flows, q.order)
 		if len(list.Flows) > q.limit {
 			list.Flows, list.More = list.Flows[:q.limit], true
 		}
 	}
-	s.config.Flows(func(f Flow) bool {
+	s.config.Flows(func(f v1.Flow) bool {
 		if q.wants(&f) {
 			if len(list.Flows) == 2*q.limit {
 				cut()
@@ -122,7 +124,7 @@ func (s *Server) streamFlows(w http.ResponseWriter, q *flowQuery) {
 	out := bufio.NewWriterSize(w, 64<<10)
 	out.WriteString("{\"flows\": [")
 	n, more := 0, false
-	s.config.Flows(func(f Flow) bool {
+	s.config.Flows(func(f v1.Flow) bool {
 		if !q.wants(&f) {
 			return true
 		}

@@ -12,30 +12,16 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/metrics"
+	"github.com/weir-lb/weir/internal/metrics/exposition"
 )
-
-// MaxFlows is the maximum number of flows in one answer of /flows.
-const MaxFlows = 1 << 20
-
-// FlowList is the answer of /flows.
-type FlowList struct {
-	Flows []Flow `json:"flows"`
-	More  bool   `json:"more"` // the limit cut the list
-}
-
-// PartHeader is the header of every answer that names the part.
-const PartHeader = "Weir-Part"
-
-// Served is one line of /routes.
-type Served struct {
-	Pattern string `json:"pattern"`
-	Open    bool   `json:"open"` // needs no credential
-}
 
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	open := func(pattern string, h http.Handler) {
-		s.patterns = append(s.patterns, Served{pattern, true})
+		s.patterns = append(s.patterns, v1.Route{Pattern: pattern, Open: true})
 		mux.Handle(pattern, h)
 	}
 	live := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
@@ -44,10 +30,12 @@ func (s *Server) handler() http.Handler {
 	open("GET /live", live) // as STUNner calls them
 	open("GET /ready", http.HandlerFunc(s.readyz))
 	if s.config.Metrics != nil {
-		open("GET "+cmp.Or(s.config.MetricsPath, "/metrics"), metricsHandler(func() []Sample { return append(s.config.Metrics(), s.listener.samples()...) }))
+		open("GET "+cmp.Or(s.config.MetricsPath, "/metrics"), exposition.Handler(func() []metrics.Sample {
+			return append(s.config.Metrics(), metrics.Of(s.listener.stats())...)
+		}))
 	}
 	guardUpTo := func(pattern string, body int64, h http.HandlerFunc) {
-		s.patterns = append(s.patterns, Served{pattern, false})
+		s.patterns = append(s.patterns, v1.Route{Pattern: pattern})
 		mux.Handle(pattern, s.guarded(func(w http.ResponseWriter, r *http.Request) {
 			r.Body = http.MaxBytesReader(w, r.Body, body)
 			h(w, r)
@@ -94,7 +82,7 @@ func (s *Server) named(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("X-Frame-Options", "DENY")
-		w.Header().Set(PartHeader, s.config.Part)
+		w.Header().Set(v1.PartHeader, s.config.Part)
 		if !HostAllowed(r.Host, s.config.Hosts...) {
 			writeError(w, http.StatusForbidden, fmt.Errorf("host %q: use localhost or an address, or start with --admin-host and this name", r.Host))
 			return
@@ -161,16 +149,13 @@ func (s *Server) override(value string) http.HandlerFunc {
 		case err != nil:
 			writeError(w, http.StatusConflict, err)
 		default:
-			writeJSON(w, http.StatusOK, map[string]string{"service": service, "backend": backend, "override": value})
+			writeJSON(w, http.StatusOK, v1.OverrideAnswer{Service: service, Backend: backend, Override: value})
 		}
 	}
 }
 
-// consoleProtocol is the Upgrade token of a console stream.
-const consoleProtocol = "weir-console"
-
 func (s *Server) console(w http.ResponseWriter, r *http.Request) {
-	if !strings.EqualFold(r.Header.Get("Upgrade"), consoleProtocol) {
+	if !strings.EqualFold(r.Header.Get("Upgrade"), v1.ConsoleProtocol) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		ctx, cancel := context.WithTimeout(r.Context(), writeTimeout)
 		defer cancel()
@@ -189,7 +174,7 @@ func (s *Server) console(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(s.stopping)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n%s: %s\r\n\r\n", consoleProtocol, PartHeader, s.config.Part)
+	fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n%s: %s\r\n\r\n", v1.ConsoleProtocol, v1.PartHeader, s.config.Part)
 	if err := s.config.Console(ctx, bufio.NewReader(buffered), conn); err != nil && ctx.Err() == nil {
 		fmt.Fprintf(conn, "error: %v\n", err)
 	}
@@ -213,5 +198,5 @@ func header(w http.ResponseWriter, status int) {
 }
 
 func writeError(w http.ResponseWriter, status int, err error) {
-	writeJSON(w, status, map[string]string{"error": err.Error()})
+	writeJSON(w, status, v1.Refusal{Error: err.Error()})
 }

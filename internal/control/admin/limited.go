@@ -133,19 +133,15 @@ func trackAnswering(next http.Handler) http.Handler {
 	})
 }
 
-// samples returns the counters of the listener.
-func (l *limited) samples() []Sample {
+// Connections are the counters of an address.
+type Connections struct {
+	Open    int    `metric:"weir_admin_connections" help:"Open connections to this address."`
+	Evicted uint64 `metric:"weir_admin_connections_evicted_total" help:"Waiting connections that made room for new ones."`
+	Refused uint64 `metric:"weir_admin_connections_refused_total" help:"Connections refused, because a request of every other one was being answered."`
+}
+
+func (l *limited) stats() Connections {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return []Sample{
-		{Name: "weir_admin_connections", Help: "Open connections to this address.", Value: float64(len(l.conns) - len(l.free))},
-		{
-			Name: "weir_admin_connections_evicted_total", Help: "Waiting connections that made room for new ones.",
-			Counter: true, Value: float64(l.evicted),
-		},
-		{
-			Name: "weir_admin_connections_refused_total", Help: "Connections that found every other one being answered.",
-			Counter: true, Value: float64(l.refused),
-		},
-	}
+	return Connections{Open: len(l.conns) - len(l.free), Evicted: l.evicted, Refused: l.refused}
 }

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weir-lb/weir/client"
 )
 
 // A part's own routes are served behind the guard, each with its own bound on the body.
@@ -24,7 +26,7 @@ func TestRoutes(t *testing.T) {
 		{Pattern: "POST /large", MaxBody: 1 << 20, Answer: length},
 		{Pattern: "POST /small", Answer: length},
 	}})
-	client := NewClient(socket, "")
+	caller := client.New(socket, "")
 	for _, c := range []struct {
 		path string
 		size int
@@ -37,7 +39,7 @@ func TestRoutes(t *testing.T) {
 		{"/small", 0, "nothing came"},
 	} {
 		got := 0
-		err := client.Send(t.Context(), c.path, strings.NewReader(strings.Repeat("x", c.size)), &got)
+		err := caller.Send(t.Context(), c.path, strings.NewReader(strings.Repeat("x", c.size)), &got)
 		if c.want == "" && (err != nil || got != c.size) {
 			t.Errorf("%s with %d bytes: %d, %v", c.path, c.size, got, err)
 		}

@@ -18,6 +18,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/metrics"
 )
 
 // Config defines where to listen and what to serve. Function values may be called from several goroutines at once; nil ones
@@ -25,17 +28,17 @@ import (
 type Config struct {
 	Address string   // HOST:PORT or unix:/path
 	Token   string   // the credential over TCP; empty: only probes and metrics there
-	Part    string   // what answers, such as lb or turn; a Client tells parts apart by it
+	Part    string   // what answers, such as lb or turn; a Client distinguishes parts by it
 	Hosts   []string // names that a Host header may have besides localhost, this machine's own name and addresses
 
 	Ready   func() error
-	Metrics func() []Sample
+	Metrics func() []metrics.Sample
 	// MetricsPath is where Metrics are served; default /metrics.
 	MetricsPath string
 	Status      func() any // encoded as JSON
 	Override    func(service, backend, value string) error
 	// Flows calls yield for each flow until it returns false.
-	Flows func(yield func(Flow) bool)
+	Flows func(yield func(v1.Flow) bool)
 	// Console runs operator commands, one line each, until the input ends or ctx does.
 	Console func(ctx context.Context, in io.Reader, out io.Writer) error
 	// Trace writes what it sees until ctx ends, as selected by the request; flush: nothing more is available now. An error
@@ -51,7 +54,7 @@ type Config struct {
 // Route is one additional path, such as "GET /users". The answer is encoded as JSON; an error is that of the request (400).
 type Route struct {
 	Pattern string
-	MaxBody int64 // bytes of the request's body; default and least 64 KiB
+	MaxBody int64 // bytes of the request's body; default and minimum 64 KiB
 	Answer  func(*http.Request) (any, error)
 }
 
@@ -60,20 +63,6 @@ var ErrUnknownTarget = errors.New("unknown target")
 
 // ErrServed is in the error of Open when another process serves the Unix socket.
 var ErrServed = errors.New("another process serves it")
-
-// Flow is one line of /flows.
-type Flow struct {
-	Protocol string  `json:"protocol"`
-	Client   string  `json:"client"`
-	VIP      string  `json:"vip"`
-	Service  string  `json:"service"`
-	Backend  string  `json:"backend"`
-	Expires  float64 `json:"expires_s"` // seconds from now; -1: never
-	Packets  uint64  `json:"packets,omitempty"`
-	Bytes    uint64  `json:"bytes,omitempty"`
-	State    string  `json:"state,omitempty"`  // plain, opening, established, closing
-	Source   string  `json:"source,omitempty"` // what the backend sees instead of the client
-}
 
 const (
 	maxConnections = 256 // open at one time
@@ -89,7 +78,7 @@ type Server struct {
 	listener  *limited
 	unix      string        // path of the Unix socket; empty: TCP
 	operators chan struct{} // slots of requests with a credential
-	patterns  []Served
+	patterns  []v1.Route
 	http      *http.Server
 	stopping  context.Context // ends hijacked consoles
 	stop      context.CancelFunc
@@ -170,7 +159,7 @@ func listen(address string) (listener net.Listener, path string, err error) {
 	return listener, "", nil
 }
 
-// listenUnix replaces a socket that nobody serves any more, and refuses to replace one that is served. Only the owner can
+// listenUnix replaces a socket that no process serves any more, and refuses to replace one that is served. Only the owner can
 // ever open the socket, because it has its mode before it has a name.
 func listenUnix(path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil {

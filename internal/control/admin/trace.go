@@ -1,14 +1,10 @@
 package admin
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
-	"net/url"
 	"time"
 )
 
@@ -50,43 +46,4 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 	default:
 		writeError(w, http.StatusBadRequest, err)
 	}
-}
-
-// maxLine bounds a line of a stream.
-const maxLine = 64 << 10
-
-// Stream requests a path that streams lines. It calls each with every line until each returns false, ctx ends (no error
-// then), or the other side ends. The line is valid during the call.
-func (c *Client) Stream(ctx context.Context, path string, query url.Values, each func(line []byte) (bool, error)) error {
-	endless := *c.http
-	endless.Timeout = 0
-	response, err := c.send(ctx, &endless, http.MethodPost, path, query, nil)
-	if err != nil {
-		if ctx.Err() != nil {
-			return nil
-		}
-		return err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		body, err := io.ReadAll(io.LimitReader(response.Body, maxLine))
-		if err != nil {
-			return fmt.Errorf("answer of %s: %w", c.address, err)
-		}
-		return c.refused(http.MethodPost, path, response, body)
-	}
-	lines := bufio.NewScanner(response.Body)
-	lines.Buffer(make([]byte, 4096), maxLine)
-	for lines.Scan() {
-		if more, err := each(lines.Bytes()); err != nil || !more {
-			return err
-		}
-	}
-	switch {
-	case ctx.Err() != nil:
-		return nil
-	case lines.Err() != nil:
-		return fmt.Errorf("answer of %s: %w", c.address, lines.Err())
-	}
-	return fmt.Errorf("%s ended the answer; weir lb status says whether it still runs", c.address)
 }

@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"github.com/weir-lb/weir/client"
 )
 
 // A stream brings lines as they are written, and ends with its reader or with the server.
@@ -29,10 +31,10 @@ func TestTraceStreams(t *testing.T) {
 			}
 		}
 	}})
-	client := NewClient(s.Address(), testToken)
+	caller := client.New(s.Address(), testToken)
 	go func() { next <- 1 }()
 	seen := 0
-	err := client.Stream(t.Context(), "/trace", url.Values{"service": {"coaps"}}, func(line []byte) (bool, error) {
+	err := caller.Stream(t.Context(), "/trace", url.Values{"service": {"coaps"}}, func(line []byte) (bool, error) {
 		if seen++; string(line) != fmt.Sprint(seen) {
 			return false, fmt.Errorf("line %d is %q", seen, line)
 		}
@@ -49,7 +51,7 @@ func TestTraceStreams(t *testing.T) {
 	if err := <-gone; !errors.Is(err, context.Canceled) {
 		t.Errorf("after the reader went: %v", err)
 	}
-	if err := client.Stream(t.Context(), "/trace", nil, nil); err == nil || err.Error() != `service ""` {
+	if err := caller.Stream(t.Context(), "/trace", nil, nil); err == nil || err.Error() != `service ""` {
 		t.Errorf("a bad request: %v", err)
 	}
 }
@@ -65,7 +67,7 @@ func TestTraceRefusals(t *testing.T) {
 		t.Errorf("GET: %d", code)
 	}
 	s = startServer(t, Config{})
-	if err := NewClient(s.Address(), testToken).Stream(t.Context(), "/trace", nil, nil); err == nil {
+	if err := client.New(s.Address(), testToken).Stream(t.Context(), "/trace", nil, nil); err == nil {
 		t.Error("there is no trace, and no error")
 	}
 }

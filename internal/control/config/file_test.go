@@ -155,7 +155,7 @@ func TestWatchNeedsADirectory(t *testing.T) {
 	}
 }
 
-// What is no regular file is told once, and changes nothing else: the next good file is taken.
+// A file that is not regular is reported once, and changes nothing else: the next good file is read.
 func TestWatchIsNotHeldUpByAFIFO(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "weir.yaml")
 	replace := func(make func(path string) error) {

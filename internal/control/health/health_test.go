@@ -167,7 +167,7 @@ func server(t *testing.T, answer func([]byte) []byte) netip.AddrPort {
 	return conn.LocalAddr().(*net.UDPAddr).AddrPort()
 }
 
-// closed is a port that nobody listens on while the test runs: a connection to somebody else has it.
+// closed is a port on which nothing listens while the test runs: a connection between two other sockets has it.
 func closed(t *testing.T, network string, other netip.AddrPort) netip.AddrPort {
 	t.Helper()
 	conn, err := net.Dial(network, other.String())
@@ -241,4 +241,33 @@ func TestNetworkProbes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Each probe is counted with its duration under its service and its result, until the service is gone.
+func TestProbesAreTimed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		probe := func(_ context.Context, _ *lb.Health, target netip.AddrPort) error {
+			time.Sleep(30 * time.Millisecond)
+			if target.Addr() == netip.MustParseAddr("10.0.0.2") {
+				return errors.New("dead")
+			}
+			return nil
+		}
+		p := New(t.Context(), probe, nil, func(map[lb.Target]lb.Override) error { return nil })
+		h := &lb.HealthSpec{Type: lb.ProbeTCP, Port: 80, Interval: time.Second, Timeout: 100 * time.Millisecond}
+		p.Follow(snapshot(t, h, "10.0.0.1", "10.0.0.2"))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		for _, result := range []string{"pass", "fail"} {
+			took := p.Durations()[Result{"s", result}]
+			if n := took.Count(); n < 9 || n > 10 || took.Sum() != time.Duration(n)*30*time.Millisecond {
+				t.Errorf("%s: %d probes of %s", result, n, took.Sum())
+			}
+		}
+		p.Follow(snapshot(t, nil, "10.0.0.1"))
+		if left := p.Durations(); len(left) != 0 {
+			t.Errorf("of a service without probes: %v", left)
+		}
+		p.Stop()
+	})
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"hash/fnv"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"sync"
 	"time"
 
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -33,8 +35,9 @@ type Prober struct {
 
 	watched map[lb.Target]*watch // Follow's only
 
-	mu      sync.Mutex // guards pending
-	pending map[lb.Target]lb.Override
+	mu        sync.Mutex // guards the rest
+	pending   map[lb.Target]lb.Override
+	durations map[Result]metrics.Histogram
 }
 
 // watch is one probed backend.
@@ -59,6 +62,7 @@ func New(ctx context.Context, probe ProbeFunc, log *slog.Logger, report func(map
 		ctx: ctx, cancel: cancel, probe: probe, log: log, report: report,
 		slots: make(chan struct{}, maxInFlight), wake: make(chan struct{}, 1),
 		watched: map[lb.Target]*watch{}, pending: map[lb.Target]lb.Override{},
+		durations: map[Result]metrics.Histogram{},
 	}
 	p.group.Go(p.runReports)
 	return p
@@ -67,11 +71,12 @@ func New(ctx context.Context, probe ProbeFunc, log *slog.Logger, report func(map
 // Follow probes the backends of a snapshot from now on. Backends whose probe did not change keep their state; those
 // that left are reported without override.
 func (p *Prober) Follow(snapshot *lb.Snapshot) {
-	wanted := map[lb.Target]bool{}
+	wanted, services := map[lb.Target]bool{}, map[string]bool{}
 	for _, service := range snapshot.Services {
 		if service.Health == nil {
 			continue
 		}
+		services[service.Name] = true
 		for _, backend := range service.Backends {
 			name := lb.Target{Service: service.Name, Backend: backend.Name}
 			target := service.ProbeTarget(backend)
@@ -90,6 +95,9 @@ func (p *Prober) Follow(snapshot *lb.Snapshot) {
 			p.drop(name, w)
 		}
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.durations, func(r Result, _ metrics.Histogram) bool { return !services[r.Service] })
 }
 
 func equal(a, b *lb.Health) bool {
@@ -137,11 +145,13 @@ func (p *Prober) run(ctx context.Context, name lb.Target, w *watch) {
 			return
 		case p.slots <- struct{}{}:
 		}
+		started := time.Now()
 		err := p.once(ctx, w)
 		<-p.slots
 		if ctx.Err() != nil {
 			return
 		}
+		p.measured(name.Service, err == nil, time.Since(started))
 		if !v.observe(err == nil) {
 			continue
 		}
@@ -153,6 +163,31 @@ func (p *Prober) run(ctx context.Context, name lb.Target, w *watch) {
 			p.put(name, lb.NoOverride)
 		}
 	}
+}
+
+// Result names the probes of a service that ended alike: pass or fail.
+type Result struct {
+	Service string `label:"service"`
+	Result  string `label:"result"`
+}
+
+func (p *Prober) measured(service string, passed bool, took time.Duration) {
+	result := Result{service, "fail"}
+	if passed {
+		result.Result = "pass"
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.durations[result]
+	h.Observe(took)
+	p.durations[result] = h
+}
+
+// Durations returns how long probes took, for the services that are probed. Safe from any goroutine.
+func (p *Prober) Durations() map[Result]metrics.Histogram {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.durations)
 }
 
 func (p *Prober) once(ctx context.Context, w *watch) error {

@@ -1,7 +1,6 @@
 package doctor
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -14,31 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/datapath/nfqueue/rules"
+	"github.com/weir-lb/weir/internal/finding"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
-
-// Level is the severity of a finding.
-type Level uint8
-
-const (
-	OK   Level = iota
-	Warn       // works, but worse than possible, or not always
-	Fail       // packets are lost
-)
-
-// String is ok, warn or fail.
-func (l Level) String() string { return [...]string{"ok", "warn", "fail"}[l] }
-
-// MarshalText writes String.
-func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
-
-// Finding is the result of one check.
-type Finding struct {
-	Check  string `json:"check"`
-	Level  Level  `json:"level"`
-	What   string `json:"what"`
-	Remedy string `json:"cure,omitempty"` // a shell command; empty when all is well
-}
 
 // Config says what to examine.
 type Config struct {
@@ -57,7 +34,7 @@ type Config struct {
 
 // Examine runs every check that fits the configuration, and returns the findings in the order of the checks. The error names
 // what could not be read.
-func Examine(ctx context.Context, c Config) ([]Finding, error) {
+func Examine(ctx context.Context, c Config) ([]finding.Finding, error) {
 	e := &examiner{Config: c, ctx: ctx, proc: "/proc", flags: ethtoolFlags, force: forceBuffer}
 	return e.run()
 }
@@ -69,7 +46,7 @@ type examiner struct {
 	proc     string
 	flags    func(name string) (uint32, error)
 	force    func(bytes int) error
-	findings []Finding
+	findings []finding.Finding
 	listed   []rules.Listed // all iptables rules
 	names    []string       // interfaces in use
 	links    []netlink.Link
@@ -107,7 +84,7 @@ func kernelChecks() []check {
 	}
 }
 
-func (e *examiner) run() ([]Finding, error) {
+func (e *examiner) run() ([]finding.Finding, error) {
 	if err := e.interfaces(); err != nil {
 		return nil, err
 	}
@@ -139,11 +116,11 @@ func (e *examiner) run() ([]Finding, error) {
 }
 
 func (e *examiner) ok(what string, args ...any) {
-	e.findings = append(e.findings, Finding{Level: OK, What: fmt.Sprintf(what, args...)})
+	e.findings = append(e.findings, finding.Finding{Level: finding.OK, What: fmt.Sprintf(what, args...)})
 }
 
-func (e *examiner) bad(level Level, remedy, what string, args ...any) {
-	e.findings = append(e.findings, Finding{Level: level, Remedy: remedy, What: fmt.Sprintf(what, args...)})
+func (e *examiner) bad(level finding.Level, remedy, what string, args ...any) {
+	e.findings = append(e.findings, finding.Finding{Level: level, Remedy: remedy, What: fmt.Sprintf(what, args...)})
 }
 
 // silent reports whether a check has added no finding; before is the number of findings before it.
@@ -201,21 +178,3 @@ func set(path string, value int) string { return fmt.Sprintf("sysctl -w net/%s=%
 
 // applyCommand returns the command that makes the plan's rules.
 func (e *examiner) applyCommand() string { return "weir lb rules " + e.Arguments + " --apply" }
-
-// Worst returns the worst level of all findings.
-func Worst(findings []Finding) Level {
-	worst := OK
-	for _, f := range findings {
-		worst = max(worst, f.Level)
-	}
-	return worst
-}
-
-func sorted[K cmp.Ordered, V any](m map[K]V) []K {
-	keys := make([]K, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weir-lb/weir/internal/datapath/nfqueue/rules"
+	"github.com/weir-lb/weir/internal/finding"
 )
 
 // fake is an examiner over files of the test.
@@ -33,7 +34,7 @@ func write(t *testing.T, path, text string) {
 }
 
 // one runs a check and wants one finding.
-func one(t *testing.T, e *examiner, look func(*examiner) error) Finding {
+func one(t *testing.T, e *examiner, look func(*examiner) error) finding.Finding {
 	t.Helper()
 	e.findings = nil
 	if err := look(e); err != nil {
@@ -49,17 +50,17 @@ func one(t *testing.T, e *examiner, look func(*examiner) error) Finding {
 func TestReceiveBuffer(t *testing.T) {
 	e := fake(t, map[string]string{"sys/net/core/rmem_max": "212992\n"})
 	f := one(t, e, (*examiner).buffer)
-	if f.Level != Warn || f.Remedy != "sysctl -w net/core/rmem_max=4194304" || !strings.Contains(f.What, "208 KiB") {
+	if f.Level != finding.Warn || f.Remedy != "sysctl -w net/core/rmem_max=4194304" || !strings.Contains(f.What, "208 KiB") {
 		t.Errorf("%+v", f)
 	}
 	path, value, _ := strings.Cut(strings.TrimPrefix(f.Remedy, "sysctl -w "), "=")
 	write(t, filepath.Join(e.proc, "sys", path), value)
-	if f := one(t, e, (*examiner).buffer); f.Level != OK {
+	if f := one(t, e, (*examiner).buffer); f.Level != finding.OK {
 		t.Errorf("after the cure: %+v", f)
 	}
 	write(t, filepath.Join(e.proc, "sys", path), "1")
 	e.force = func(int) error { return nil }
-	if f := one(t, e, (*examiner).buffer); f.Level != OK {
+	if f := one(t, e, (*examiner).buffer); f.Level != finding.OK {
 		t.Errorf("with the privilege: %+v", f)
 	}
 }
@@ -73,11 +74,11 @@ func TestLargeReceive(t *testing.T) {
 		}
 		return 1, nil
 	}
-	if f := one(t, e, (*examiner).largeReceive); f.Level != Fail || f.Remedy != "ethtool -K eth0 lro off" {
+	if f := one(t, e, (*examiner).largeReceive); f.Level != finding.Fail || f.Remedy != "ethtool -K eth0 lro off" {
 		t.Errorf("%+v", f)
 	}
 	on = false
-	if f := one(t, e, (*examiner).largeReceive); f.Level != OK {
+	if f := one(t, e, (*examiner).largeReceive); f.Level != finding.OK {
 		t.Errorf("after the cure: %+v", f)
 	}
 }
@@ -98,11 +99,11 @@ func TestParseQueues(t *testing.T) {
 func TestDropsOfAnyQueue(t *testing.T) {
 	e := fake(t, map[string]string{"thread-self/net/netfilter/nfnetlink_queue": "    4  12345     3 2   512     7     0      100  1\n    5  12345     3 2   512     0     0      100  1\n"})
 	e.Config = Config{}
-	if f := one(t, e, (*examiner).drops); f.Level != Warn || f.Remedy != "weir lb run -c FILE --datapath nfqueue --queue 4:5 --queue-length 16384" || !strings.Contains(f.What, "dropped 7 packets and took 100") {
+	if f := one(t, e, (*examiner).drops); f.Level != finding.Warn || f.Remedy != "weir lb run -c FILE --datapath nfqueue --queue 4:5 --queue-length 16384" || !strings.Contains(f.What, "dropped 7 packets and took 100") {
 		t.Errorf("%+v", f)
 	}
 	write(t, filepath.Join(e.proc, "thread-self/net/netfilter/nfnetlink_queue"), "    4  12345     3 2   512     0     0      0  1\n")
-	if f := one(t, e, (*examiner).drops); f.Level != OK {
+	if f := one(t, e, (*examiner).drops); f.Level != finding.OK {
 		t.Errorf("%+v", f)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/datapath/nfqueue/rules"
+	"github.com/weir-lb/weir/internal/finding"
 )
 
 // ethtool's commands and flags (linux/ethtool.h).
@@ -53,7 +54,7 @@ func (e *examiner) largeReceive() error {
 	before := len(e.findings)
 	for _, name := range e.names {
 		if flags, err := e.flags(name); err == nil && flags&flagLRO != 0 { // no answer: no such feature
-			e.bad(Fail, "ethtool -K "+name+" lro off", "%s merges packets by LRO: such packets cannot be forwarded", name)
+			e.bad(finding.Fail, "ethtool -K "+name+" lro off", "%s merges packets by LRO: such packets cannot be forwarded", name)
 		}
 	}
 	if e.silent(before) && len(e.names) > 0 {
@@ -76,7 +77,7 @@ func (e *examiner) bridge() error {
 		if value, ok, err := e.sysctl(key); err != nil {
 			return err
 		} else if ok && value != 0 {
-			e.bad(Warn, set(key, 0), "bridges send what they only switch through iptables (%s): it is queued, and reassembled where connections are tracked", family)
+			e.bad(finding.Warn, set(key, 0), "bridges send what they only switch through iptables (%s): it is queued, and reassembled where connections are tracked", family)
 		}
 	}
 	if e.silent(before) {
@@ -91,7 +92,7 @@ func (e *examiner) conntrack() error {
 	before := len(e.findings)
 	for _, rule := range e.listed {
 		if why := tracks(rule.Table, rule.Words()); why != "" {
-			e.bad(Warn, rule.Delete(), "%s: fragments are reassembled before the queue, by a rule of table %s: %s", why, rule.Table, rule.Rule)
+			e.bad(finding.Warn, rule.Delete(), "%s: fragments are reassembled before the queue, by a rule of table %s: %s", why, rule.Table, rule.Rule)
 		}
 	}
 	// Without the program nft these rules cannot be read, and they rarely exist.
@@ -102,7 +103,7 @@ func (e *examiner) conntrack() error {
 			return fmt.Errorf("nft list ruleset: %w", err)
 		}
 		for _, rule := range nftTracking(string(text)) {
-			e.bad(Warn, rule.delete(), "connections are tracked, so fragments are reassembled before the queue, by an nftables rule: %s", rule.text)
+			e.bad(finding.Warn, rule.delete(), "connections are tracked, so fragments are reassembled before the queue, by an nftables rule: %s", rule.text)
 		}
 	}
 	if e.silent(before) {
@@ -193,7 +194,7 @@ func (e *examiner) veth() error {
 				return fmt.Errorf("GRO of %s: %w", name, err)
 			}
 			if x := peer.Attrs().Xdp; on == 0 && (x == nil || !x.Attached) {
-				e.bad(Fail, prefix+"ethtool -K "+name+" gro on", "the other end of %s loses what XDP redirects to it, and counts nothing: it has neither GRO nor a program", a.Name)
+				e.bad(finding.Fail, prefix+"ethtool -K "+name+" gro on", "the other end of %s loses what XDP redirects to it, and counts nothing: it has neither GRO nor a program", a.Name)
 			}
 			return nil
 		}
@@ -206,7 +207,7 @@ func (e *examiner) veth() error {
 		if found, err := inNamed(a.NetNsID, look); err != nil {
 			return err
 		} else if !found {
-			e.bad(Warn, "ethtool -K PEER gro on", "the other end of %s is in a namespace without a name: see there whether GRO is on", a.Name)
+			e.bad(finding.Warn, "ethtool -K PEER gro on", "the other end of %s is in a namespace without a name: see there whether GRO is on", a.Name)
 		}
 	}
 	if e.silent(before) {

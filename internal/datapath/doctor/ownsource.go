@@ -10,12 +10,13 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/finding"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
 // OwnSource looks for DSR services whose replies this machine would drop, for a warning when a balancer starts. It returns
 // only findings that are not ok.
-func OwnSource(snapshot *lb.Snapshot) ([]Finding, error) {
+func OwnSource(snapshot *lb.Snapshot) ([]finding.Finding, error) {
 	e := &examiner{Config: Config{Snapshot: snapshot}, proc: "/proc"}
 	if err := e.lostReplies(); err != nil {
 		return nil, err
@@ -90,7 +91,7 @@ func (e *examiner) acceptsOwnSource(service *lb.Service, vip netip.Addr, name st
 		remedies = append(remedies, set(path+"rp_filter", 2))
 	}
 	if len(remedies) > 0 {
-		e.bad(Warn, strings.Join(remedies, " && "), "the VIP %s of service %s (mode %s) is an address of this machine: IPv4 replies of backends that come in on %s have it as their source and are dropped", vip, service.Name, service.Mode, name)
+		e.bad(finding.Warn, strings.Join(remedies, " && "), "the VIP %s of service %s (mode %s) is an address of this machine: IPv4 replies of backends that come in on %s have it as their source and are dropped", vip, service.Name, service.Mode, name)
 	}
 	return nil
 }

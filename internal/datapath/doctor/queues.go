@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/finding"
 )
 
 // queue is the kernel's row about one queue.
@@ -89,7 +92,7 @@ func (e *examiner) listener() error {
 		}
 	}
 	if len(silent) > 0 {
-		e.bad(Fail, e.runCommand(bound, ""), "nobody listens to queue %s: its packets are dropped, or pass unmarked", strings.Join(silent, ", "))
+		e.bad(finding.Fail, e.runCommand(bound, ""), "nobody listens to queue %s: its packets are dropped, or pass unmarked", strings.Join(silent, ", "))
 	}
 	owners, err := e.owners(bound)
 	if err != nil {
@@ -101,7 +104,7 @@ func (e *examiner) listener() error {
 			each = append(each, o.String())
 		}
 		last := owners[len(owners)-1]
-		e.bad(Warn, fmt.Sprintf("kill %d", last.pid), "several programs serve these queues, each with its own memory of flows and fragments: %s", strings.Join(each, "; "))
+		e.bad(finding.Warn, fmt.Sprintf("kill %d", last.pid), "several programs serve these queues, each with its own memory of flows and fragments: %s", strings.Join(each, "; "))
 	}
 	if len(silent) == 0 && len(owners) == 1 {
 		e.ok("%s", owners[0])
@@ -144,7 +147,7 @@ func (e *examiner) owners(bound []queue) ([]owner, error) {
 		byPID[pid].queues = append(byPID[pid].queues, fmt.Sprint(q.number))
 	}
 	var all []owner
-	for _, pid := range sorted(byPID) {
+	for _, pid := range slices.Sorted(maps.Keys(byPID)) {
 		all = append(all, *byPID[pid])
 	}
 	slices.SortStableFunc(all, func(a, b owner) int {
@@ -210,10 +213,10 @@ func (e *examiner) drops() error {
 	before := len(e.findings)
 	for _, q := range bound {
 		if q.dropped > 0 {
-			e.bad(Warn, e.runCommand(bound, " --queue-length 16384"), "queue %d was full: it dropped %d packets and took %d; restart weir with a longer queue, or with more queues", q.number, q.dropped, q.numbered)
+			e.bad(finding.Warn, e.runCommand(bound, " --queue-length 16384"), "queue %d was full: it dropped %d packets and took %d; restart weir with a longer queue, or with more queues", q.number, q.dropped, q.numbered)
 		}
 		if q.userDropped > 0 {
-			e.bad(Warn, e.runCommand(bound, " --receive-buffer 33554432"), "the socket of queue %d was full: %d packets were dropped and %d taken; restart weir with a larger buffer", q.number, q.userDropped, q.numbered)
+			e.bad(finding.Warn, e.runCommand(bound, " --receive-buffer 33554432"), "the socket of queue %d was full: %d packets were dropped and %d taken; restart weir with a larger buffer", q.number, q.userDropped, q.numbered)
 		}
 	}
 	if e.silent(before) {
@@ -239,7 +242,7 @@ func (e *examiner) buffer() error {
 		return err
 	}
 	if limit < wantedBuffer {
-		e.bad(Warn, set("core/rmem_max", wantedBuffer), "receive buffers are limited to %d KiB: a burst is dropped that a queue of 4096 packets would hold", limit>>10)
+		e.bad(finding.Warn, set("core/rmem_max", wantedBuffer), "receive buffers are limited to %d KiB: a burst is dropped that a queue of 4096 packets would hold", limit>>10)
 		return nil
 	}
 	e.ok("a receive buffer of %d MiB can be had", wantedBuffer>>20)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-lb/weir/internal/finding"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
@@ -127,7 +128,7 @@ func TestRootRepliesFromTheVIPNeedAcceptLocal(t *testing.T) {
 		if got := forwarded(); got != c.forwarded {
 			t.Errorf("after %s: the kernel forwards %s of 3 replies, want %s", c.prepare, got, c.forwarded)
 		}
-		var findings []Finding
+		var findings []finding.Finding
 		if err := balancer.Do(func() (err error) {
 			findings, err = OwnSource(snapshot)
 			return err

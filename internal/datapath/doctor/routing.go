@@ -3,6 +3,7 @@ package doctor
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/weir-lb/weir/internal/datapath/nfqueue/rules"
+	"github.com/weir-lb/weir/internal/finding"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -23,7 +25,7 @@ func (e *examiner) rules() error {
 	if collision := (*rules.CollisionError)(nil); errors.As(err, &collision) {
 		for _, text := range collision.Collisions {
 			what, remedy, _ := strings.Cut(text, "remove it: ")
-			e.bad(Fail, remedy, "%s", strings.TrimSuffix(strings.TrimSuffix(what, ", or "), "; "))
+			e.bad(finding.Fail, remedy, "%s", strings.TrimSuffix(strings.TrimSuffix(what, ", or "), "; "))
 		}
 		return nil
 	}
@@ -38,7 +40,7 @@ func (e *examiner) rules() error {
 	if len(missing) > 3 {
 		some += fmt.Sprintf("; and %d more", len(missing)-3)
 	}
-	e.bad(Fail, e.applyCommand(), "rules or routes are missing or outdated: %s", some)
+	e.bad(finding.Fail, e.applyCommand(), "rules or routes are missing or outdated: %s", some)
 	return nil
 }
 
@@ -63,12 +65,12 @@ func (e *examiner) markRoutes() error {
 		}
 		all = append(all, found...)
 	}
-	for _, mark := range sorted(left) {
+	for _, mark := range slices.Sorted(maps.Keys(left)) {
 		i := slices.IndexFunc(all, func(r netlink.Rule) bool {
 			return r.Mark != 0 && (r.Mask == nil && r.Mark == mark || r.Mask != nil && mark&*r.Mask == r.Mark&*r.Mask)
 		})
 		if i < 0 {
-			e.bad(Fail, fmt.Sprintf("ip rule add fwmark %d lookup %d && ip route add default via ADDRESS table %d", mark, mark, mark),
+			e.bad(finding.Fail, fmt.Sprintf("ip rule add fwmark %d lookup %d && ip route add default via ADDRESS table %d", mark, mark, mark),
 				"no routing rule takes mark %d of %s, which has no address in the file", mark, left[mark])
 			continue
 		}
@@ -77,7 +79,7 @@ func (e *examiner) markRoutes() error {
 			return fmt.Errorf("read table %d: %w", all[i].Table, err)
 		}
 		if len(routes) == 0 {
-			e.bad(Fail, fmt.Sprintf("ip route add default via ADDRESS table %d", all[i].Table), "table %d, where mark %d of %s leads, is empty", all[i].Table, mark, left[mark])
+			e.bad(finding.Fail, fmt.Sprintf("ip route add default via ADDRESS table %d", all[i].Table), "table %d, where mark %d of %s leads, is empty", all[i].Table, mark, left[mark])
 		}
 	}
 	if e.silent(before) {
@@ -100,7 +102,7 @@ func (e *examiner) marks() error {
 		}
 		for _, names := range []map[uint32]string{routed, left, e.Plan.Rejected()} {
 			if name, taken := names[value]; taken {
-				e.bad(Warn, rule.Delete(), "a rule of table %s gives mark %d, which is that of %s, to other packets: %s", rule.Table, value, name, rule.Rule)
+				e.bad(finding.Warn, rule.Delete(), "a rule of table %s gives mark %d, which is that of %s, to other packets: %s", rule.Table, value, name, rule.Rule)
 			}
 		}
 	}
@@ -158,7 +160,7 @@ func (e *examiner) localVIP() error {
 				if service.Mode != lb.Mark || !slices.ContainsFunc(service.VIPs, func(v lb.VIP) bool { return v.Prefix.Contains(address) }) {
 					continue
 				}
-				e.bad(Fail, fmt.Sprintf("ip address del %s dev %s", a.IPNet, link.Attrs().Name),
+				e.bad(finding.Fail, fmt.Sprintf("ip address del %s dev %s", a.IPNet, link.Attrs().Name),
 					"%s of service %s is an address of %s: its packets are delivered here, whatever their mark", address, service.Name, link.Attrs().Name)
 				break
 			}
@@ -183,7 +185,7 @@ func (e *examiner) forwarding() error {
 			return err
 		}
 		if ok && value == 0 {
-			e.bad(Fail, set(all, 1), "%s packets are not forwarded by this machine", family)
+			e.bad(finding.Fail, set(all, 1), "%s packets are not forwarded by this machine", family)
 			continue
 		}
 		for _, name := range e.names {
@@ -191,7 +193,7 @@ func (e *examiner) forwarding() error {
 			if value, ok, err := e.sysctl(path); err != nil {
 				return err
 			} else if ok && value == 0 {
-				e.bad(Fail, set(path, 1), "%s packets that come in on %s are not forwarded", family, name)
+				e.bad(finding.Fail, set(path, 1), "%s packets that come in on %s are not forwarded", family, name)
 			}
 		}
 	}
@@ -226,9 +228,9 @@ func (e *examiner) reversePath() error {
 			return err
 		}
 		if max(marksAll, byMark) == 1 {
-			e.bad(Fail, set(path, 2), "the strict reverse path filter of %s looks up the way back by mark (src_valid_mark), which leads to a backend: it drops every marked packet", name)
+			e.bad(finding.Fail, set(path, 2), "the strict reverse path filter of %s looks up the way back by mark (src_valid_mark), which leads to a backend: it drops every marked packet", name)
 		} else {
-			e.bad(Warn, set(path, 2), "the strict reverse path filter of %s drops clients' packets whose way back is another interface", name)
+			e.bad(finding.Warn, set(path, 2), "the strict reverse path filter of %s drops clients' packets whose way back is another interface", name)
 		}
 	}
 	if e.silent(before) {
@@ -248,7 +250,7 @@ func (e *examiner) reflect() error {
 			return err
 		}
 		if ok && value != 0 {
-			e.bad(Fail, set(path, 0), "%s errors of this machine, such as those about the MTU, take the mark of the packet and go to its backend instead of the client", family)
+			e.bad(finding.Fail, set(path, 0), "%s errors of this machine, such as those about the MTU, take the mark of the packet and go to its backend instead of the client", family)
 		}
 	}
 	if e.silent(before) {

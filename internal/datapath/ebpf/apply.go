@@ -378,14 +378,14 @@ func (c *change) retireService(s, successor *maps.Service, used map[maps.Identit
 	}
 	for i, b := range s.Spec.Backends {
 		if id := maps.IdentityOf(b); !used[id] {
-			c.d.foldBackend(s.Slots[i], s.Number)
+			c.d.counts().foldBackend(s.Slots[i], s.Number)
 			delete(c.st.backends, s.Slots[i])
 			c.t.RetireBackend(s.Slots[i])
 			c.st.slots.Give(id)
 		}
 	}
 	if successor == nil {
-		c.d.foldService(s.Number)
+		c.d.counts().foldService(s.Number)
 		c.st.services.Give(s.Spec.Name)
 	}
 }

@@ -1,6 +1,9 @@
 package ebpf
 
 import (
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -27,63 +30,72 @@ type Counters struct {
 	// whose connection id names a live owner, where nothing else was left.
 	FlowsEvicted, FlowsDisplaced uint64
 
-	FragmentEvictions FragmentEvictions
+	FragmentEvictions FragmentEvictions `metric:"weir_fragment_events_total,datapath=ebpf" help:"What happened in the fragment table, by event."`
 }
 
 // FragmentEvictions counts entries of the fragment table that made room for others, before their time was over.
 type FragmentEvictions struct {
-	Known   uint64 `json:"known"`   // the first fragment was seen
-	Left    uint64 `json:"left"`    // the name under which a known datagram left, for ICMP errors
-	Waiting uint64 `json:"waiting"` // early fragments were held or queued
-	Lost    uint64 `json:"lost"`    // fragments were lost already
-	Held    uint64 `json:"held"`    // fragments, not entries: dropped while they waited, so that others may
+	Known   uint64 `json:"known" metric:"_,event=evicted_known"`     // the first fragment was seen
+	Left    uint64 `json:"left" metric:"_,event=evicted_left"`       // the name under which a known datagram left, for ICMP errors
+	Waiting uint64 `json:"waiting" metric:"_,event=evicted_waiting"` // early fragments were held or queued
+	Lost    uint64 `json:"lost" metric:"_,event=evicted_lost"`       // fragments were lost already
+	Held    uint64 `json:"held" metric:"_,event=held_evicted"`       // fragments, not entries: dropped while they waited, so that others may
 }
 
-// readService are a service's counters, by reason.
-func (d *Datapath) readService(number uint16) (out [lb.NumReasons]Count) {
-	sums := d.tables.ServiceCounts(number)
+// counts reads the counters of what is in force, and keeps those of what is gone.
+type counts struct {
+	tables *maps.Tables
+	store  *pins.Store
+}
+
+func (d *Datapath) counts() counts { return counts{d.tables, d.store} }
+
+// service are a service's counters, by reason.
+func (c counts) service(number uint16) (out [lb.NumReasons]Count) {
+	sums := c.tables.ServiceCounts(number)
 	for reason := range min(len(out), len(sums)) {
 		out[reason] = Count{sums[reason].Packets, sums[reason].Bytes}
 	}
 	return out
 }
 
-func (d *Datapath) readBackend(slot uint16) BackendCounts {
-	c := d.tables.BackendCount(slot)
-	return BackendCounts{In: Count{c.In.Packets, c.In.Bytes}, Out: Count{c.Out.Packets, c.Out.Bytes}, Opened: c.Opened}
+func (c counts) backend(slot uint16) BackendCounts {
+	sums := c.tables.BackendCount(slot)
+	return BackendCounts{In: Count{sums.In.Packets, sums.In.Bytes}, Out: Count{sums.Out.Packets, sums.Out.Bytes}, Opened: sums.Opened}
 }
 
 // foldService adds the reasons of a service that goes to those of the services
 // that went before, and clears its counters for the next one with its number.
-func (d *Datapath) foldService(number uint16) {
-	for i, c := range d.readService(number) {
-		if c == (Count{}) {
+func (c counts) foldService(number uint16) {
+	for reason, n := range c.service(number) {
+		if n == (Count{}) {
 			continue
 		}
-		gone := d.goneReason(i)
-		d.store.GoneReasons.Put(uint32(i), Count{gone.Packets + c.Packets, gone.Bytes + c.Bytes})
+		gone := c.goneReason(reason)
+		gone.add(n)
+		c.store.GoneReasons.Put(uint32(reason), gone)
 	}
-	d.tables.ClearService(number)
-	d.store.Gone.Put(uint32(number), BackendCounts{})
+	c.tables.ClearService(number)
+	c.store.Gone.Put(uint32(number), BackendCounts{})
 }
 
 // foldBackend adds the counts of a backend that goes to those that its service
 // lost before, and clears its slot's for the next one.
-func (d *Datapath) foldBackend(slot, service uint16) {
-	gone := d.goneBackends(service)
-	gone.add(d.readBackend(slot))
-	d.store.Gone.Put(uint32(service), gone)
-	d.tables.ClearBackend(slot)
+func (c counts) foldBackend(slot, service uint16) {
+	gone := c.goneBackends(service)
+	gone.add(c.backend(slot))
+	c.store.Gone.Put(uint32(service), gone)
+	c.tables.ClearBackend(slot)
 }
 
-func (d *Datapath) goneReason(reason int) (c Count) {
-	d.store.GoneReasons.Lookup(uint32(reason), &c)
-	return c
+func (c counts) goneReason(reason int) (gone Count) {
+	c.store.GoneReasons.Lookup(uint32(reason), &gone)
+	return gone
 }
 
-func (d *Datapath) goneBackends(service uint16) (c BackendCounts) {
-	d.store.Gone.Lookup(uint32(service), &c)
-	return c
+func (c counts) goneBackends(service uint16) (gone BackendCounts) {
+	c.store.Gone.Lookup(uint32(service), &gone)
+	return gone
 }
 
 func (c *Count) add(o Count) {
@@ -105,20 +117,21 @@ func (d *Datapath) Counters() Counters {
 	if d.tables == nil {
 		return c
 	}
+	read := d.counts()
 	fragments := d.tables.FragmentEvictions()
 	c.FragmentEvictions = FragmentEvictions{
-		Known: fragments[0], Left: fragments[1], Waiting: fragments[2], Lost: fragments[3], Held: d.heldEvicted.Load(),
+		Known: fragments[bpf.RankKnown], Left: fragments[bpf.RankLeft], Waiting: fragments[bpf.RankWaiting], Lost: fragments[bpf.RankLost], Held: d.heldEvicted.Load(),
 	}
 	c.FlowsEvicted, c.FlowsDisplaced = d.tables.Evictions()
-	c.Other = d.readService(0)
+	c.Other = read.service(0)
 	for i := range c.Other {
-		c.Other[i].add(d.goneReason(i))
+		c.Other[i].add(read.goneReason(i))
 	}
 	for name, a := range d.state.inForce {
-		c.Services[name] = d.readService(a.Number)
-		c.Gone[name] = d.goneBackends(a.Number)
+		c.Services[name] = read.service(a.Number)
+		c.Gone[name] = read.goneBackends(a.Number)
 		for i, b := range a.Spec.Backends {
-			c.Backends[lb.Target{Service: name, Backend: b.Name}] = d.readBackend(a.Slots[i])
+			c.Backends[lb.Target{Service: name, Backend: b.Name}] = read.backend(a.Slots[i])
 		}
 	}
 	return c

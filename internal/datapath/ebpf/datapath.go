@@ -15,6 +15,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
@@ -201,7 +202,7 @@ func (d *Datapath) Abandon() error {
 		errs = append(errs, d.pins.Detach(pin))
 	}
 	if d.store != nil {
-		d.store.Undo(&pins.Stopped{}, d.log)
+		d.store.Undo(&v1.EBPFStopped{}, d.log)
 	}
 	d.inPlace = false
 	d.mu.Unlock()

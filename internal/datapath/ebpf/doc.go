@@ -7,6 +7,11 @@
 //	                 ▼
 //	               maps ◄── Apply (snapshots) · nexthop (netlink) · sweep, reclaim, held fragments (Run)
 //
+// The packages below hold what needs no data path: bpf (programs and what is
+// generated from them), maps (tables, numbers, records, counters), pins (what
+// outlives a process), attach (hooks, links, namespaces), nexthop, generator.
+// This one ties them together: Open, Apply, Run, reports and traces.
+//
 // One C core (bpf/) is compiled for both hooks. XDP is for packet rate on
 // network cards; TCX is for veth, bridges and whatever else hands over large
 // segments, which XDP would have cut up. HookAuto chooses and says why.
@@ -20,8 +25,8 @@
 // found by a keyed universal hash; each flow has three buckets. Entries name a
 // backend by slot and epoch: a slot that gets another backend gets another
 // epoch, so a stale entry is a miss and never a wrong backend. Programs read
-// one of two generations of services and VIPs; Apply completes the other one
-// and switches by one word. Without user space packets go on by what is in the
+// one of two generations of services and VIPs; Apply (apply.go) completes the
+// other one and switches by one word. Without user space packets go on by what is in the
 // maps; early fragments are then dropped.
 //
 // # veth

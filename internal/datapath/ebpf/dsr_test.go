@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/decap"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/ebpftest"
@@ -166,7 +167,7 @@ func TestRootL3DSR(t *testing.T) {
 				Interface: "veth3", Hook: end, From: netlab.Prefixes("10.2.0.1/32", "2001:db8::2:1/128"),
 			})
 			var b *balancer
-			counts := func() map[string]decap.Count {
+			counts := func() map[string]v1.Count {
 				counts, err := d.Counters()
 				if err != nil {
 					t.Fatal(err)

@@ -133,7 +133,7 @@ services:
 // settled waits until all later fragments have left.
 func (r *reordered) settled() error {
 	for end := time.Now().Add(5 * time.Second); ; {
-		counts := r.d.readService(r.service)
+		counts := r.d.counts().service(r.service)
 		switch left := counts[lb.ReasonFragment].Packets; {
 		case left == r.total:
 			return nil

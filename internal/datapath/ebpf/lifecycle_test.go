@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
@@ -214,9 +215,9 @@ func (p *pinned) open(spec string) *Datapath {
 	return d
 }
 
-func (p *pinned) stop() *pins.Stopped {
+func (p *pinned) stop() *v1.EBPFStopped {
 	p.t.Helper()
-	var s *pins.Stopped
+	var s *v1.EBPFStopped
 	ebpftest.Do(p.t, p.host, func() (err error) {
 		s, err = pins.Stop(p.t.Context(), p.config.PinPath, slog.New(slog.DiscardHandler))
 		return err

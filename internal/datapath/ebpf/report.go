@@ -5,53 +5,25 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// Report is what an operator wants to know beside counters.
-type Report struct {
-	Pins       string                   `json:"pins,omitempty"` // where tables and programs are kept
-	TookOver   bool                     `json:"took_over"`      // found the tables of an earlier run there
-	Interfaces []attach.InterfaceReport `json:"interfaces"`
-	Tables     []TableReport            `json:"tables"`
-	NextHops   []HopReport              `json:"next_hops"`
-	// Flows are the live ones, by service and backend.
-	Flows map[string]map[string]int `json:"flows"`
-}
-
-// TableReport is how full a table is.
-type TableReport struct {
-	Name string `json:"name"`
-	Used int    `json:"used"`
-	Size int    `json:"size"`
-	// Proven are those of Used that make no room for new flows: TCP that is established, others that were answered (mode
-	// nat) or had a second packet. Of flows only.
-	Proven int `json:"proven,omitempty"`
-}
-
-// HopReport is how packets reach one backend.
-type HopReport struct {
-	Service   string `json:"service"`
-	Backend   string `json:"backend"`
-	Address   string `json:"address"`
-	State     string `json:"state"` // unknown, ready, failed
-	Interface string `json:"interface,omitempty"`
-	Link      string `json:"link,omitempty"` // MAC address
-	MTU       int    `json:"mtu,omitempty"`
-}
+// flowTable is the name of the table of flows.
+const flowTable = "flows"
 
 // Report looks at everything once.
-func (d *Datapath) Report() Report {
+func (d *Datapath) Report() v1.EBPFReport {
 	var fill maps.Fill
 	if t := d.tablesNow(); t != nil {
 		fill = t.Fill(d.now())
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	r := Report{TookOver: d.restored, Interfaces: []attach.InterfaceReport{}, Tables: []TableReport{}, NextHops: []HopReport{}, Flows: map[string]map[string]int{}}
+	r := v1.EBPFReport{TookOver: d.restored, Interfaces: []attach.InterfaceReport{}, Tables: []v1.EBPFTable{}, NextHops: []v1.NextHop{}, Flows: map[string]map[string]int{}}
 	if d.pins != nil {
 		r.Pins = d.pins.Path
 	}
@@ -72,22 +44,22 @@ func (d *Datapath) Report() Report {
 		}
 	}
 	r.Tables = append(r.Tables,
-		TableReport{Name: "flows", Used: fill.Flows, Size: len(d.tables.Flows) * bpf.Ways, Proven: fill.Proven},
-		TableReport{Name: "replies", Used: fill.Replies, Size: len(d.tables.Replies) * bpf.Ways},
-		TableReport{Name: "fragments", Used: fill.Fragments, Size: len(d.tables.Fragments) * bpf.Ways},
-		TableReport{Name: "services", Used: services, Size: bpf.MaxServices - 1},
-		TableReport{Name: "backends", Used: backends, Size: bpf.NoSlot},
-		TableReport{Name: "vip_prefixes", Used: vips, Size: lb.MaxVIPs},
-		TableReport{Name: "maglev_cells", Used: st.maglev.Used(), Size: sizes.MaglevCells},
-		TableReport{Name: "owner_cells", Used: st.owners.Used(), Size: sizes.OwnerCells},
-		TableReport{Name: "snat_addresses", Used: len(st.snat), Size: int(d.tables.Maps[bpf.MapSnatAddresses].MaxEntries())},
+		v1.EBPFTable{Name: flowTable, Used: fill.Flows, Size: len(d.tables.Flows) * bpf.Ways, Proven: fill.Proven},
+		v1.EBPFTable{Name: "replies", Used: fill.Replies, Size: len(d.tables.Replies) * bpf.Ways},
+		v1.EBPFTable{Name: "fragments", Used: fill.Fragments, Size: len(d.tables.Fragments) * bpf.Ways},
+		v1.EBPFTable{Name: "services", Used: services, Size: bpf.MaxServices - 1},
+		v1.EBPFTable{Name: "backends", Used: backends, Size: bpf.NoSlot},
+		v1.EBPFTable{Name: "vip_prefixes", Used: vips, Size: lb.MaxVIPs},
+		v1.EBPFTable{Name: "maglev_cells", Used: st.maglev.Used(), Size: sizes.MaglevCells},
+		v1.EBPFTable{Name: "owner_cells", Used: st.owners.Used(), Size: sizes.OwnerCells},
+		v1.EBPFTable{Name: "snat_addresses", Used: len(st.snat), Size: int(d.tables.Maps[bpf.MapSnatAddresses].MaxEntries())},
 	)
 	r.NextHops = d.hopReports()
 	return r
 }
 
-func (d *Datapath) hopReports() []HopReport {
-	list := []HopReport{}
+func (d *Datapath) hopReports() []v1.NextHop {
+	list := []v1.NextHop{}
 	interfaces := map[uint32]string{}
 	for name, a := range d.state.inForce {
 		if a.Spec.Mode == lb.Mark {
@@ -100,7 +72,7 @@ func (d *Datapath) hopReports() []HopReport {
 					continue // none, or the same tunnel for both families
 				}
 				h := record.Hop[record.Cur&1]
-				hop := HopReport{
+				hop := v1.NextHop{
 					Service: name, Backend: b.Name, Address: maps.Address(record.Addr).String(),
 					State: hopStates()[min(int(h.State), 2)], MTU: int(h.Mtu), Interface: d.interfaceName(interfaces, h.Ifindex),
 				}
@@ -111,7 +83,7 @@ func (d *Datapath) hopReports() []HopReport {
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b HopReport) int {
+	slices.SortFunc(list, func(a, b v1.NextHop) int {
 		return strings.Compare(a.Service+"\x00"+a.Backend+"\x00"+a.Address, b.Service+"\x00"+b.Backend+"\x00"+b.Address)
 	})
 	return list

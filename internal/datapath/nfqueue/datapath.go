@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/workers"
 )
@@ -31,6 +32,7 @@ type Datapath struct {
 	group    *workers.Group[*worker]
 	began    bool // Run was called; it may be called once
 	closed   bool
+	pause    metrics.Histogram // of the workers, while flows are listed
 }
 
 // Open opens the sockets in the network namespace of the calling thread. The first Apply takes the queues. Until then there

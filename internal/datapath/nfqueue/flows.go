@@ -31,7 +31,9 @@ func (d *Datapath) Flows(yield func(Flow) bool) {
 		if !going {
 			return 0
 		}
-		return w.engine.ScanFlows(from, flowsPerStep, w.now(), func(f steer.Flow) bool {
+		started := w.now()
+		defer func() { d.pause.Observe(w.now() - started) }()
+		return w.engine.ScanFlows(from, flowsPerStep, started, func(f steer.Flow) bool {
 			buffer = append(buffer, f)
 			return true
 		})

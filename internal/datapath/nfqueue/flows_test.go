@@ -133,6 +133,9 @@ func TestDumpsDoNotStopWorkers(t *testing.T) {
 		}
 		return true
 	})
+	if s := f.d.Stats(); s.pause.Count() < flows/flowsPerStep {
+		t.Errorf("%d pauses were counted", s.pause.Count())
+	}
 	if answered < 8 {
 		t.Errorf("%d packets were answered during the dump", answered)
 	}

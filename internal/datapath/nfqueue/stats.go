@@ -1,25 +1,26 @@
 package nfqueue
 
 import (
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/steer"
 )
 
 // QueueStats is one queue with its worker at one moment.
 type QueueStats struct {
-	Number uint16 `json:"queue"`
+	Number uint16 `json:"queue" label:"queue"`
 	WorkerCounters
 	KernelQueue
-	Held           int    `json:"held"` // early fragments whose verdict waits now
-	HeldReleased   uint64 `json:"held_released"`
-	HeldExpired    uint64 `json:"held_expired"`     // dropped: the first fragment never came
-	HeldAbandoned  uint64 `json:"held_abandoned"`   // dropped with the rest of their datagram, or at shutdown
-	HeldEvicted    uint64 `json:"held_evicted"`     // dropped to make room for others
-	RefusedAnswers uint64 `json:"refused_verdicts"` // refused by the kernel because the packet was gone, for example with its interface
-	OddMessages    uint64 `json:"odd_messages"`
-	CutMessages    uint64 `json:"cut_messages"` // longer than the receive buffer
-	Sleeps         uint64 `json:"sleeps"`
-	AddressPairs   int    `json:"address_pairs"` // estimate of those seen in the last seconds; queues are balanced by pair
+	Held           int    `json:"held" metric:"weir_queue_held" help:"Early fragments whose verdict waits."`
+	HeldReleased   uint64 `json:"held_released" metric:"weir_queue_held_released_total" help:"Early fragments that went on when the first one came."`
+	HeldExpired    uint64 `json:"held_expired" metric:"weir_queue_held_expired_total" help:"Early fragments dropped, because the first one never came."`
+	HeldAbandoned  uint64 `json:"held_abandoned" metric:"weir_queue_held_abandoned_total" help:"Early fragments dropped with the rest of their datagram, or at the end of weir."`
+	HeldEvicted    uint64 `json:"held_evicted" metric:"weir_queue_held_evicted_total" help:"Early fragments dropped to make room for others."`
+	RefusedAnswers uint64 `json:"refused_verdicts" metric:"weir_queue_refused_verdicts_total" help:"Verdicts that the kernel refused, because the packet was gone."`
+	OddMessages    uint64 `json:"odd_messages" metric:"weir_queue_odd_messages_total" help:"Messages of the kernel that are no packet and no known error."`
+	CutMessages    uint64 `json:"cut_messages" metric:"weir_queue_cut_messages_total" help:"Messages of the kernel that were longer than the receive buffer."`
+	Sleeps         uint64 `json:"sleeps" metric:"weir_queue_sleeps_total" help:"How often the worker waited for packets."`
+	AddressPairs   int    `json:"address_pairs" metric:"weir_queue_address_pairs" help:"Estimate of the pairs of addresses seen in the last seconds; the kernel balances queues by pair."`
 	Flows          int    `json:"flows"`
 	MaxFlows       int    `json:"max_flows"`
 }
@@ -27,24 +28,26 @@ type QueueStats struct {
 // Stats is the state of a Datapath at one moment.
 type Stats struct {
 	Generation    uint64       `json:"generation"`
-	Length        int          `json:"queue_length"`   // packets
+	Length        int          `json:"queue_length" metric:"weir_queue_length" help:"Maximum number of packets in each queue."`
 	CopyRange     int          `json:"copy_range"`     // bytes
 	Batch         int          `json:"batch"`          // packets
 	ReceiveBuffer int          `json:"receive_buffer"` // bytes in force, of each queue
 	FailOpen      bool         `json:"fail_open"`
-	Queues        []QueueStats `json:"queues"`
+	Queues        []QueueStats `json:"queues" metric:""`
 	// Reasons counts packets, of all services and of none.
-	Reasons  [lb.NumReasons]uint64               `json:"-"`
-	Services map[string][lb.NumReasons]uint64    `json:"-"`
+	Reasons  lb.ReasonCounts                     `json:"-"`
+	Services map[string]lb.ReasonCounts          `json:"-"`
 	Backends map[lb.Target]steer.BackendCounters `json:"-"`
-	Rules    []RuleStats                         `json:"-"` // in the order of their precedence
-	Tables   steer.TableCounters                 `json:"-"` // of all workers
+	Rules    []RuleStats                         `json:"-" metric:""`                  // in the order of their precedence
+	Tables   steer.TableCounters                 `json:"-" metric:",datapath=nfqueue"` // of all workers
+	pause    metrics.Histogram                   // of the workers, while flows are listed
 }
 
 // RuleStats is one flow rule in force.
 type RuleStats struct {
-	Service, Name string
-	Packets       uint64 // that the rule itself decided; not those decided by a flow or fragment entry
+	Service string `label:"service"`
+	Name    string `label:"rule"`
+	Packets uint64 `metric:"weir_flow_rule_packets_total" help:"Packets that a flow rule itself decided; not those decided by a flow or fragment entry."`
 }
 
 // Stats collects the counters of every worker.
@@ -54,7 +57,7 @@ func (d *Datapath) Stats() Stats {
 	c := &d.config
 	s := Stats{
 		Length: c.Length, CopyRange: c.CopyRange, Batch: c.Batch, FailOpen: c.FailOpen, Queues: []QueueStats{},
-		Services: map[string][lb.NumReasons]uint64{}, Backends: map[lb.Target]steer.BackendCounters{},
+		Services: map[string]lb.ReasonCounts{}, Backends: map[lb.Target]steer.BackendCounters{},
 	}
 	if snapshot := d.snapshot; snapshot != nil {
 		s.Generation = snapshot.Generation
@@ -66,6 +69,7 @@ func (d *Datapath) Stats() Stats {
 	if !d.closed {
 		rows, _ = d.readTable() // without rows the kernel's columns are zero
 	}
+	s.pause = d.pause
 	d.group.Do(func(w *worker) { s.Queues = append(s.Queues, w.stats(&s)) })
 	d.sumRowsLocked(&s)
 	for i := range s.Queues {
@@ -105,7 +109,7 @@ type rows struct {
 
 type serviceRow struct {
 	name    string
-	reasons [lb.NumReasons]uint64
+	reasons lb.ReasonCounts
 }
 
 type backendRow struct {
@@ -222,7 +226,7 @@ func addTables(sum, part *steer.TableCounters) {
 	}
 }
 
-func addReasons(sum *[lb.NumReasons]uint64, part [lb.NumReasons]uint64) {
+func addReasons(sum *lb.ReasonCounts, part lb.ReasonCounts) {
 	for i, n := range part {
 		sum[i] += n
 	}

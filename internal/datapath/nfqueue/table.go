@@ -15,13 +15,13 @@ const maxTable = 65536 * 80
 
 // KernelQueue is the kernel's row about one queue.
 type KernelQueue struct {
-	PortID      uint32 `json:"port_id"`       // of the socket that has the queue
-	Waiting     uint32 `json:"waiting"`       // packets without a verdict
-	CopyRange   uint32 `json:"copy_range"`    // bytes
-	QueueDrops  uint32 `json:"queue_dropped"` // dropped because the queue was full
-	UserDrops   uint32 `json:"user_dropped"`  // dropped because the socket's buffer was full
-	LastID      uint32 `json:"last_id"`       // number of the last packet
-	CopyPackets bool   `json:"-"`             // false: only their metadata
+	PortID      uint32 `json:"port_id"` // of the socket that has the queue
+	Waiting     uint32 `json:"waiting" metric:"weir_queue_waiting" help:"Packets that wait for their verdict."`
+	CopyRange   uint32 `json:"copy_range"` // bytes
+	QueueDrops  uint32 `json:"queue_dropped" metric:"weir_queue_dropped_total" help:"Packets dropped because the queue was full."`
+	UserDrops   uint32 `json:"user_dropped" metric:"weir_queue_user_dropped_total" help:"Packets dropped because the socket's buffer was full."`
+	LastID      uint32 `json:"last_id"` // number of the last packet
+	CopyPackets bool   `json:"-"`       // false: only their metadata
 }
 
 // readTable returns the kernel's rows by queue number; no rows if the table is not open.

@@ -16,14 +16,14 @@ import (
 
 // WorkerCounters are running totals of one worker.
 type WorkerCounters struct {
-	Packets    uint64 `json:"packets"`     // decided
-	Bytes      uint64 `json:"bytes"`       // of these, from the IP header on
-	Large      uint64 `json:"large"`       // of these, large segments (GSO)
-	Marked     uint64 `json:"marked"`      // of these, with a fwmark when they came
-	Batches    uint64 `json:"batches"`     // reads that brought packets
-	MissingIDs uint64 `json:"missing_ids"` // gaps in the packets' numbers: lost between queue and weir
-	Short      uint64 `json:"short"`       // headers beyond the copy range; dropped as malformed
-	Queries    uint64 `json:"asked"`       // ICMP errors about flows that another queue may know
+	Packets    uint64 `json:"packets" metric:"weir_queue_packets_total" help:"Packets decided, by queue."`
+	Bytes      uint64 `json:"bytes" metric:"weir_queue_bytes_total" help:"Bytes of the packets decided, from the IP header on."`
+	Large      uint64 `json:"large" metric:"weir_queue_large_total" help:"Large segments (GSO) among the packets decided."`
+	Marked     uint64 `json:"marked" metric:"weir_queue_marked_total" help:"Packets that came with a fwmark; with a fast path they should not be queued."`
+	Batches    uint64 `json:"batches" metric:"weir_queue_batches_total" help:"Reads that brought packets."`
+	MissingIDs uint64 `json:"missing_ids" metric:"weir_queue_missing_ids_total" help:"Gaps in the numbers of packets: lost between queue and weir."`
+	Short      uint64 `json:"short" metric:"weir_queue_short_total" help:"Packets with headers beyond the copy range, dropped as malformed."`
+	Queries    uint64 `json:"asked" metric:"weir_queue_icmp_queries_total" help:"ICMP errors about flows that another queue may know."`
 }
 
 // worker serves one queue in a thread of its own. It shares nothing with other workers except through its pointers and

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/steer"
 	"github.com/weir-lb/weir/internal/udpio"
@@ -32,7 +33,8 @@ type Datapath struct {
 	groups  map[netip.AddrPort]*udpio.Group
 	reverse bool
 	faults  Faults
-	fallen  uint64 // backends that turned stale
+	fallen  uint64            // backends that turned stale
+	pause   metrics.Histogram // of the workers, while entries are listed
 	group   *workers.Group[*worker]
 	closed  bool
 

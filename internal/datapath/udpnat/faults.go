@@ -11,20 +11,20 @@ import (
 // Faults are the disturbances that the operator has switched on. Percentages are 0 to 100. Each datagram draws from a
 // generator that is seeded with Seed, the worker and the direction: one worker and equal traffic give equal faults.
 type Faults struct {
-	Seed uint64 `json:"seed"`
+	Seed uint64
 	// LossForward and LossBackward drop datagrams to and from backends.
-	LossForward  float64 `json:"loss_forward"`
-	LossBackward float64 `json:"loss_backward"`
+	LossForward  float64
+	LossBackward float64
 	// SizeLimit drops SizePercent of the datagrams to backends that are longer, in bytes; 0 is no limit.
-	SizeLimit   int     `json:"size_limit"`
-	SizePercent float64 `json:"size_percent"`
+	SizeLimit   int
+	SizePercent float64
 	// TruncateLimit shortens TruncatePercent of the datagrams to backends that are longer; 0 is no limit.
-	TruncateLimit   int     `json:"truncate_limit"`
-	TruncatePercent float64 `json:"truncate_percent"`
+	TruncateLimit   int
+	TruncatePercent float64
 	// ReorderPercent of the datagrams to backends are delayed by ReorderDelay plus up to ReorderJitter.
-	ReorderPercent float64       `json:"reorder_percent"`
-	ReorderDelay   time.Duration `json:"-"`
-	ReorderJitter  time.Duration `json:"-"`
+	ReorderPercent float64
+	ReorderDelay   time.Duration
+	ReorderJitter  time.Duration
 }
 
 // Bounds on datagrams held back for reordering, for each worker.

@@ -218,6 +218,9 @@ func TestEntriesInSteps(t *testing.T) {
 	if len(list) != n-1 || seen[clientAddress(1, 300)] {
 		t.Errorf("%d entries listed of %d", len(list), n-1)
 	}
+	if steps := f.d.pause.Count(); steps != 4 {
+		t.Errorf("%d pauses of a list of 4 steps", steps)
+	}
 	if few := f.d.Entries(5); len(few) != 5 || few[0] != list[0] {
 		t.Errorf("the first five: %+v", few)
 	}

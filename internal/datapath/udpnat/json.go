@@ -1,44 +1,45 @@
 package udpnat
 
 import (
-	"encoding/json"
 	"time"
+
+	"github.com/weir-lb/weir/api/v1"
 )
 
-// Times in JSON are numbers with their unit in the key, as everywhere in Weir.
+// JSON returns the state in the form that status and commands show. Times are numbers with their unit in the key, as everywhere
+// in Weir.
+func (s *Stats) JSON() v1.NATStats {
+	form := v1.NATStats{
+		Generation: s.Generation, Entries: s.Entries, Proven: s.Proven, MaxEntries: s.MaxEntries, Reverse: s.Reverse,
+		Counters: v1.NATCounters(s.Counters), Reasons: s.Reasons, Faults: s.Faults.json(), Listeners: s.Listeners,
+	}
+	if s.Backends != nil {
+		form.Backends = make([]v1.NATBackend, len(s.Backends))
+	}
+	for i := range s.Backends {
+		form.Backends[i] = s.Backends[i].json()
+	}
+	return form
+}
 
-// MarshalJSON adds silent_s and, when there was a reply, last_reply_s.
-func (b Backend) MarshalJSON() ([]byte, error) {
-	type plain Backend
-	form := struct {
-		plain
-		Silent    float64  `json:"silent_s"`               // since the first unanswered datagram
-		LastReply *float64 `json:"last_reply_s,omitempty"` // ago
-	}{plain: plain(b), Silent: b.Silent.Seconds()}
+func (b *Backend) json() v1.NATBackend {
+	form := v1.NATBackend{
+		Service: b.Service, Name: b.Name, Addr: b.Addr, State: b.State.String(), Override: b.Override.String(), Entries: b.Entries,
+		Silent: b.Silent.Seconds(),
+	}
 	if b.LastReply >= 0 {
 		ago := b.LastReply.Seconds()
 		form.LastReply = &ago
 	}
-	return json.Marshal(form)
+	return form
 }
 
-// MarshalJSON adds idle_s.
-func (e Entry) MarshalJSON() ([]byte, error) {
-	type plain Entry
-	return json.Marshal(struct {
-		plain
-		Idle float64 `json:"idle_s"`
-	}{plain(e), e.Idle.Seconds()})
-}
-
-// MarshalJSON adds reorder_delay_ms and reorder_jitter_ms.
-func (f Faults) MarshalJSON() ([]byte, error) {
-	type plain Faults
-	return json.Marshal(struct {
-		plain
-		ReorderDelay  float64 `json:"reorder_delay_ms"`
-		ReorderJitter float64 `json:"reorder_jitter_ms"`
-	}{plain(f), millis(f.ReorderDelay), millis(f.ReorderJitter)})
+func (f *Faults) json() v1.NATFaults {
+	return v1.NATFaults{
+		Seed: f.Seed, LossForward: f.LossForward, LossBackward: f.LossBackward, SizeLimit: f.SizeLimit, SizePercent: f.SizePercent,
+		TruncateLimit: f.TruncateLimit, TruncatePercent: f.TruncatePercent,
+		ReorderPercent: f.ReorderPercent, ReorderDelay: millis(f.ReorderDelay), ReorderJitter: millis(f.ReorderJitter),
+	}
 }
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -11,10 +11,11 @@ import (
 
 // A reader of /status must not guess units: each time's key names its own.
 func TestTimesInJSONNameTheirUnit(t *testing.T) {
-	text, err := json.Marshal(udpnat.Stats{
+	stats := udpnat.Stats{
 		Backends: []udpnat.Backend{{Name: "a", Silent: 1500 * time.Millisecond, LastReply: 2 * time.Second}, {Name: "b", LastReply: -1}},
 		Faults:   udpnat.Faults{ReorderDelay: 50 * time.Millisecond},
-	})
+	}
+	text, err := json.Marshal(stats.JSON())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/steering/steer"
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
@@ -161,16 +162,17 @@ func (s *faultState) dropHeld(l *listener) {
 
 // Stats collects the state of all workers.
 func (d *Datapath) Stats() Stats {
-	s := Stats{MaxEntries: int(d.limit.Load()), Reasons: map[string]uint64{}}
-	var reasons [lb.NumReasons]uint64
+	s := Stats{
+		MaxEntries: int(d.limit.Load()), Reasons: map[string]uint64{},
+		Services: map[string]lb.ReasonCounts{}, Targets: map[lb.Target]steer.BackendCounters{},
+	}
 	d.mu.Lock()
 	s.Reverse, s.Faults = d.reverse, d.faults
 	d.doLocked(func(w *worker) {
 		s.Counters.add(&w.counters)
-		for i, n := range w.engine.Reasons() {
-			reasons[i] += n
-		}
+		s.addSteering(w.engine)
 	})
+	s.pause = d.pause
 	s.Counters.BackendTimeouts = d.fallen
 	for at, group := range d.groups {
 		s.Listeners = append(s.Listeners, boundTo(at, group))
@@ -180,7 +182,7 @@ func (d *Datapath) Stats() Stats {
 	v := d.view.Load()
 	s.Generation = v.snapshot.Generation
 	s.Entries, s.Proven = int(d.entries.Load()), int(d.proven.Load())
-	for i, n := range reasons {
+	for i, n := range s.total {
 		if n > 0 {
 			s.Reasons[lb.Reason(i).String()] = n
 		}
@@ -246,6 +248,7 @@ func (d *Datapath) Entries(limit int) []Entry {
 	}
 	d.group.Steps(func(w *worker, from int) int {
 		now := d.config.Now()
+		defer func() { d.pause.Observe(d.config.Now() - now) }()
 		end := min(from+entriesPerStep, w.table.tokens.Size())
 		for i := from; i < end; i++ {
 			e := w.table.tokens.Value(int32(i))

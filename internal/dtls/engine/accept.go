@@ -95,7 +95,7 @@ func (w *Worker) establish(h *halfOpen) {
 		w.drop(old)
 	}
 	p := &Peer{
-		association: result.Association, addr: h.addr, local: h.local, identity: result.Identity,
+		association: result.Association, addr: h.addr, local: h.local,
 		holder:      holderOf(result.Auth, result.Identity, h.addr),
 		established: w.now, hasCID: result.HasCID, extended: result.ExtendedMaster,
 		secure: result.Renegotiation, routable: result.Routability, final: result.Final,
@@ -111,6 +111,7 @@ func (w *Worker) establish(h *halfOpen) {
 	w.peers.add(p, w.now)
 	w.sessions.add(p)
 	w.stats.Handshakes++
+	w.stats.HandshakeTime.Observe(w.now - (h.expires - halfOpenLife))
 	if result.Resumed {
 		w.stats.Resumed++
 	}

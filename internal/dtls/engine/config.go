@@ -27,6 +27,7 @@ type Config struct {
 	ClientAuth  handshake.ClientAuth // whether clients are asked for certificates; default none
 	Suites      []record.Suite       // in order of preference; default record.Suites. Those without credentials are passed over
 	Groups      []handshake.Group    // of the ephemeral key exchange, in order of preference; default handshake.DefaultGroups
+	MTU         int                  // of the datagrams of a handshake's flights, in bytes of UDP payload; default handshake.DefaultMTU
 	// Resumption lets clients resume sessions on every engine that shares its ticket secrets; nil: every handshake is a full one.
 	Resumption *handshake.Resumption
 	// CIDs says what connection ids look like; nil: they are not negotiated.

@@ -106,7 +106,7 @@ func newServingWorker(id int, cfg *Config, secret []byte) (*Worker, error) {
 	var w *Worker
 	hs := handshake.ServerConfig{
 		Config: handshake.Config{
-			Suites: cfg.Suites, Groups: cfg.Groups, Credentials: cfg.Credentials, RequireExtendedMaster: cfg.RequireExtendedMaster,
+			Suites: cfg.Suites, Groups: cfg.Groups, Credentials: cfg.Credentials, RequireExtendedMaster: cfg.RequireExtendedMaster, MTU: cfg.MTU,
 		},
 		PSK: cfg.PSK, ClientAuth: cfg.ClientAuth, Resumption: cfg.Resumption, CookieSecret: secret,
 	}

@@ -65,6 +65,7 @@ func (l *loop) run() error {
 		w.clusterAt = 0
 	}
 	for {
+		requests := w.stats.Requests
 		if err := l.read(); err != nil {
 			return err
 		}
@@ -75,6 +76,9 @@ func (l *loop) run() error {
 		}
 		w.tick()
 		w.out.flush()
+		if served := w.stats.Requests - requests; served > 0 {
+			w.stats.RequestTime.ObserveN(time.Since(l.start)-w.now, served)
+		}
 		l.publish()
 	}
 }

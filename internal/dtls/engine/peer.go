@@ -38,7 +38,6 @@ type Peer struct {
 	final       handshake.Final
 	prev        netip.AddrPort
 	holder      holder // of its share of the table
-	identity    string
 	established time.Duration
 	hasCID      bool
 	extended    bool
@@ -50,7 +49,12 @@ func (p *Peer) Addr() netip.AddrPort { return p.addr }
 
 // Identity is the PSK identity, the subject of the certificate, or the hash of the raw public key (RFC 6920). Auth says which.
 // It is empty in plain mode, and for clients without a certificate.
-func (p *Peer) Identity() string { return p.identity }
+func (p *Peer) Identity() string {
+	if p.holder.auth == handshake.AuthNone {
+		return ""
+	}
+	return p.holder.name
+}
 
 // Auth is how the client has proven its identity.
 func (p *Peer) Auth() handshake.Auth { return p.holder.auth }
@@ -67,7 +71,7 @@ func (p *Peer) MaxPayload() int {
 // Info describes the peer, for a resource that shows it. It allocates.
 func (p *Peer) Info() Info {
 	i := Info{
-		Addr: p.addr, PrevAddr: p.prev, Auth: p.holder.auth, Identity: p.identity, HasCID: p.hasCID, Router: p.router,
+		Addr: p.addr, PrevAddr: p.prev, Auth: p.holder.auth, Identity: p.Identity(), HasCID: p.hasCID, Router: p.router,
 		ExtendedMasterSecret: p.extended, SecureRenegotiation: p.secure, Validated: !p.unproven,
 		Established: p.established, LastReceived: p.last,
 	}

@@ -1,66 +1,74 @@
 package engine
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/weir-lb/weir/internal/metrics"
+)
 
 // Stats counts since Open, except Sessions, HalfOpen and UnprovenPeers, which are current.
 type Stats struct {
-	Sessions uint64 `json:"sessions"`
-	HalfOpen uint64 `json:"half_open"`
+	Sessions uint64 `json:"sessions" metric:"_sessions" help:"DTLS sessions and plain peers that the workers remember."`
+	HalfOpen uint64 `json:"half_open" metric:"_half_open" help:"Handshakes under way whose address a cookie has proven."`
 
-	Rounds     uint64 `json:"rounds"` // of the workers; Datagrams per round show how large batches are
-	Datagrams  uint64 `json:"datagrams"`
-	RecordsIn  uint64 `json:"records_in"`
-	RecordsOut uint64 `json:"records_out"`
-	Requests   uint64 `json:"requests"`
-	BytesIn    uint64 `json:"received_bytes"`
-	BytesOut   uint64 `json:"sent_bytes"`
+	Rounds     uint64 `json:"rounds" metric:"_rounds_total" help:"Rounds of the workers; datagrams per round show how large batches are."`
+	Datagrams  uint64 `json:"datagrams" metric:"_datagrams_total" help:"Datagrams received."`
+	RecordsIn  uint64 `json:"records_in" metric:"_records_in_total" help:"DTLS records received."`
+	RecordsOut uint64 `json:"records_out" metric:"_records_out_total" help:"DTLS records sent."`
+	Requests   uint64 `json:"requests" metric:"_requests_total" help:"Messages passed to the CoAP layer."`
+	BytesIn    uint64 `json:"received_bytes" metric:"_received_bytes_total" help:"Bytes received, without IP and UDP headers."`
+	BytesOut   uint64 `json:"sent_bytes" metric:"_sent_bytes_total" help:"Bytes sent, without IP and UDP headers."`
 
-	HelloVerifies    uint64 `json:"hello_verifies"`     // hellos answered without keeping anything
-	HellosIgnored    uint64 `json:"hellos_ignored"`     // not well formed, or in fragments
-	Handshakes       uint64 `json:"handshakes"`         // completed
-	Resumed          uint64 `json:"handshakes_resumed"` // of Handshakes
-	HandshakesFailed uint64 `json:"handshakes_failed"`  // refused, given up, wrong key, no room for the session
-	HalfOpenEvicted  uint64 `json:"half_open_evicted"`  // handshakes under way that made room for newer ones
-	Replaced         uint64 `json:"replaced"`           // sessions whose address made a new one
+	HelloVerifies    uint64 `json:"hello_verifies" metric:"_hello_verifies_total" help:"ClientHellos answered with a cookie, without keeping anything."`
+	HellosIgnored    uint64 `json:"hellos_ignored" metric:"_hellos_ignored_total" help:"ClientHellos that are not well formed, or in fragments."`
+	Handshakes       uint64 `json:"handshakes" metric:"_handshakes_total" help:"Handshakes completed."`
+	Resumed          uint64 `json:"handshakes_resumed" metric:"_handshakes_resumed_total" help:"Handshakes completed that resumed a session."`
+	HandshakesFailed uint64 `json:"handshakes_failed" metric:"_handshakes_failed_total" help:"Handshakes refused or given up: wrong key, no common parameters, timed out, no room for the session."`
+	HalfOpenEvicted  uint64 `json:"half_open_evicted" metric:"_half_open_evicted_total" help:"Handshakes under way that made room for newer ones."`
+	Replaced         uint64 `json:"replaced" metric:"_replaced_total" help:"Sessions whose address made a new one."`
+	Renegotiations   uint64 `json:"renegotiations" metric:"_renegotiations_total" help:"Renegotiations that clients asked for, all refused."`
 
-	Renegotiations uint64 `json:"renegotiations"` // asked for by clients, and refused
-
-	BadMACs        uint64 `json:"bad_macs"`        // records that failed to open, of sessions and of handshakes
-	ForgedDropped  uint64 `json:"forged_dropped"`  // records not tried, because too many from their source had failed to open
-	ForgersEvicted uint64 `json:"forgers_evicted"` // sources of such records that made room for others
-	Spent          uint64 `json:"sessions_spent"`  // sessions ended because too many records had failed to open
-	Replays        uint64 `json:"replays"`         // records
-	Malformed      uint64 `json:"malformed"`       // records
-	UnknownCIDs    uint64 `json:"unknown_cids"`    // records of no session
-	UnknownAddress uint64 `json:"unknown_address"` // records of no session
-	SessionsFull   uint64 `json:"sessions_full"`   // new peers turned away
-	Evicted        uint64 `json:"evicted"`         // sessions, and plain peers whose proof had expired, that made room
+	BadMACs        uint64 `json:"bad_macs" metric:"_bad_macs_total" help:"Records that failed to open, of sessions and of handshakes."`
+	ForgedDropped  uint64 `json:"forged_dropped" metric:"_forged_dropped_total" help:"Records that were not tried, because too many from their source had failed to open."`
+	ForgersEvicted uint64 `json:"forgers_evicted" metric:"_forgers_evicted_total" help:"Sources of such records that made room for others."`
+	Spent          uint64 `json:"sessions_spent" metric:"_sessions_spent_total" help:"Sessions ended because too many records had failed to open."`
+	Replays        uint64 `json:"replays" metric:"_replays_total" help:"Records received again."`
+	Malformed      uint64 `json:"malformed" metric:"_malformed_total" help:"Records that are not well formed."`
+	UnknownCIDs    uint64 `json:"unknown_cids" metric:"_unknown_cids_total" help:"Records with a connection id of no session."`
+	UnknownAddress uint64 `json:"unknown_address" metric:"_unknown_address_total" help:"Records without a connection id, from an address of no session."`
+	SessionsFull   uint64 `json:"sessions_full" metric:"_sessions_full_total" help:"New peers turned away, because the table was full."`
+	Evicted        uint64 `json:"evicted" metric:"_evicted_total" help:"Sessions, and plain peers whose proof had expired, that made room."`
 	// The sessions among Evicted, by the cases of makeRoom.
-	EvictedSuperseded  uint64 `json:"evicted_superseded"`
-	EvictedOverShare   uint64 `json:"evicted_over_share"`
-	EvictedOwnIdentity uint64 `json:"evicted_own_identity"`
-	EvictedStale       uint64 `json:"evicted_stale"`
-	Expired            uint64 `json:"sessions_expired"` // after Config.SessionIdle
-	Closed             uint64 `json:"closed"`           // peers that ended, for whatever reason
-	Alerts             uint64 `json:"alerts"`           // received, authentic
-	AddressChanges     uint64 `json:"address_changes"`
+	EvictedSuperseded  uint64 `json:"evicted_superseded" metric:"_evicted_superseded_total" help:"Sessions that made room and whose identity has a newer one."`
+	EvictedOverShare   uint64 `json:"evicted_over_share" metric:"_evicted_over_share_total" help:"Sessions that made room and whose identity held more than its share."`
+	EvictedOwnIdentity uint64 `json:"evicted_own_identity" metric:"_evicted_own_identity_total" help:"Sessions that made room for a newer one of their identity."`
+	EvictedStale       uint64 `json:"evicted_stale" metric:"_evicted_stale_total" help:"Sessions that made room after a long silence."`
+	Expired            uint64 `json:"sessions_expired" metric:"_sessions_expired_total" help:"Sessions closed after session_idle."`
+	Closed             uint64 `json:"closed" metric:"_closed_total" help:"Sessions and plain peers that ended, for whatever reason."`
+	Alerts             uint64 `json:"alerts" metric:"_alerts_total" help:"Authentic alerts received."`
+	AddressChanges     uint64 `json:"address_changes" metric:"_address_changes_total" help:"Sessions whose peer came from another address."`
 	// AddressesProven counts addresses that proved themselves after a change, or without DTLS after their first datagram.
-	AddressesProven uint64 `json:"addresses_proven"`
-	PathChallenges  uint64 `json:"path_challenges"`  // sent to new addresses of sessions (RFC 9853)
-	UnprovenPeers   uint64 `json:"unproven_peers"`   // current: plain peers that may be evicted
-	UnprovenEvicted uint64 `json:"unproven_evicted"` // unproven plain peers that made room
-	Amplified       uint64 `json:"amplified"`        // datagrams not sent, because they exceed the budget of an unproven address
-	EarlyHeld       uint64 `json:"early_held"`       // requests that came before the Finished and were kept
-	SendErrors      uint64 `json:"send_errors"`
+	AddressesProven uint64 `json:"addresses_proven" metric:"_addresses_proven_total" help:"Addresses that proved themselves after a change, or without DTLS after their first datagram."`
+	PathChallenges  uint64 `json:"path_challenges" metric:"_path_challenges_total" help:"Return routability checks sent to new addresses of sessions (RFC 9853)."`
+	UnprovenPeers   uint64 `json:"unproven_peers" metric:"_unproven_peers" help:"Plain peers that may be evicted, because their address is not proven."`
+	UnprovenEvicted uint64 `json:"unproven_evicted" metric:"_unproven_evicted_total" help:"Unproven plain peers that made room."`
+	Amplified       uint64 `json:"amplified" metric:"_amplified_total" help:"Datagrams that were not sent, because they exceed the budget of an unproven address."`
+	EarlyHeld       uint64 `json:"early_held" metric:"_early_held_total" help:"Requests that came before the Finished message and were kept."`
+	SendErrors      uint64 `json:"send_errors" metric:"_send_errors_total" help:"Messages that could not be sealed or sent."`
 
-	Foreign        uint64 `json:"foreign"`         // datagrams given to the cluster
-	ForeignUnknown uint64 `json:"foreign_unknown"` // the cluster did not know the owner
-	Injected       uint64 `json:"injected"`        // datagrams that came by way of another node
-	Returned       uint64 `json:"returned"`        // records sent by way of a router
-	HandedOver     uint64 `json:"handed_over"`     // datagrams given to another worker
-	QueueFull      uint64 `json:"queue_full"`      // datagrams another worker had no room for
-	Truncated      uint64 `json:"truncated"`       // datagrams longer than a receive buffer
-	KernelDrops    uint64 `json:"kernel_drops"`    // datagrams the sockets' queues had no room for
+	Foreign        uint64 `json:"foreign" metric:"_foreign_total" help:"Datagrams given to the cluster, because another node owns their session."`
+	ForeignUnknown uint64 `json:"foreign_unknown" metric:"_foreign_unknown_total" help:"Datagrams whose owner the cluster did not know."`
+	Injected       uint64 `json:"injected" metric:"_injected_total" help:"Datagrams that came through another node."`
+	Returned       uint64 `json:"returned" metric:"_returned_total" help:"Records sent through another node."`
+	HandedOver     uint64 `json:"handed_over" metric:"_handed_over_total" help:"Datagrams given to another worker of this node."`
+	QueueFull      uint64 `json:"queue_full" metric:"_queue_full_total" help:"Datagrams that another worker had no room for."`
+	Truncated      uint64 `json:"truncated" metric:"_truncated_total" help:"Datagrams longer than a receive buffer."`
+	KernelDrops    uint64 `json:"kernel_drops" metric:"_kernel_drops_total" help:"Datagrams dropped by the kernel, because a socket's queue was full."`
+
+	// HandshakeTime is from the ClientHello with a valid cookie to the session, by the time of the batches they came in.
+	HandshakeTime metrics.Histogram `json:"-" metric:"_handshake_duration_seconds" buckets:"100µs..25s" help:"Time from the ClientHello with a valid cookie to the session, of completed handshakes."`
+	// RequestTime is from the read of a batch of datagrams to the write of the answers to its requests.
+	RequestTime metrics.Histogram `json:"-" metric:"_request_duration_seconds" buckets:"5µs..1s" help:"Time from the read of a batch of datagrams to the write of its answers, once for each request."`
 }
 
 // published is a copy of a worker's counters for other goroutines, updated after every batch.
@@ -135,4 +143,6 @@ func (s *Stats) add(o *Stats) {
 	s.QueueFull += o.QueueFull
 	s.Truncated += o.Truncated
 	s.KernelDrops += o.KernelDrops
+	s.HandshakeTime.Add(&o.HandshakeTime)
+	s.RequestTime.Add(&o.RequestTime)
 }

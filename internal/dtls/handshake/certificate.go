@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/weir-lb/weir/internal/dtls/record"
 )
 
 // Certificate types (RFC 7250 section 3).
@@ -19,13 +21,17 @@ const (
 	typeRawKey = 2
 )
 
-// certificateTypeECDSA is what a CertificateRequest asks for; it includes Ed25519 (RFC 8422 section 5.5).
-const certificateTypeECDSA = 64
+// What a CertificateRequest asks for: ECDSA includes Ed25519 (RFC 8422 section 5.5).
+const (
+	certificateTypeECDSA = 64
+	certificateTypeRSA   = 1
+)
 
-// MaxChain is the maximum number of certificates of a peer's chain. maxRSA bounds the RSA keys of certificates that sign
-// others, in bits: a huge key would make a signature slow to verify.
+// MaxChain is the maximum number of certificates of a peer's chain. maxRSA bounds RSA keys, in bits: a huge key would make a
+// signature slow to verify. Those of peers and our own have at least minRSA.
 const (
 	MaxChain = 6
+	minRSA   = 2048
 	maxRSA   = 4096
 )
 
@@ -42,14 +48,15 @@ type Certificate struct {
 	grouped bool // the key is on group's curve
 }
 
-// NewCertificate makes a Certificate of a key on P-256 or P-384, or for Ed25519. chain is in DER, the key's own certificate
+// NewCertificate makes a Certificate of a key on P-256 or P-384, for Ed25519, or for RSA. A signature with RSA takes a worker some
+// twenty times as long as the others. chain is in DER, the key's own certificate
 // first, the root may be left out; without any the raw public key is all that peers get. The raw public key is sent to peers
 // that prefer it.
 func NewCertificate(chain [][]byte, key crypto.Signer) (*Certificate, error) {
 	c := &Certificate{key: key}
 	var ok bool
 	if c.group, c.grouped, ok = groupOfKey(key.Public()); !ok {
-		return nil, fmt.Errorf("a key of type %T: want ECDSA on P-256 or P-384, or Ed25519", key.Public())
+		return nil, fmt.Errorf("a key of type %T: want ECDSA on P-256 or P-384, Ed25519, or RSA with 2048 to 4096 bits", key.Public())
 	}
 	spki, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
@@ -122,8 +129,8 @@ func (c *Credentials) types() (list []byte) {
 }
 
 // choose returns our certificate for a peer, and the certificate type and signature scheme to use. types are what the peer
-// takes, in its order; nil stands for X.509 only.
-func (c *Credentials) choose(name string, types, groups, schemes []byte) (*Certificate, byte, uint16, bool) {
+// takes, in its order; nil stands for X.509 only. fits says which keys may be used.
+func (c *Credentials) choose(name string, types, groups, schemes []byte, fits func(crypto.PublicKey) bool) (*Certificate, byte, uint16, bool) {
 	if c == nil {
 		return nil, 0, 0, false
 	}
@@ -136,7 +143,7 @@ func (c *Credentials) choose(name string, types, groups, schemes []byte) (*Certi
 	for _, typ := range types {
 		for _, own := range c.Certificates {
 			scheme, ok := chooseScheme(own.key.Public(), schemes)
-			if own.body(typ) == nil || !ok || own.grouped && groups != nil && !contains16(groups, uint16(own.group)) {
+			if own.body(typ) == nil || !ok || !fits(own.key.Public()) || own.grouped && groups != nil && !contains16(groups, uint16(own.group)) {
 				continue
 			}
 			if name == "" || typ == typeX509 && own.leaf.VerifyHostname(name) == nil {
@@ -148,6 +155,12 @@ func (c *Credentials) choose(name string, types, groups, schemes []byte) (*Certi
 		}
 	}
 	return best, bestType, bestScheme, best != nil
+}
+
+// fits reports whether a server's key is of the kind that the suite names.
+func fits(suite record.Suite, public crypto.PublicKey) bool {
+	_, isRSA := public.(*rsa.PublicKey)
+	return suite.RSA() == isRSA
 }
 
 // peerCertificate is what a peer has sent as its certificate.
@@ -189,7 +202,7 @@ func parseCertificate(body []byte, typ byte) (*peerCertificate, error) {
 		return nil, err
 	}
 	if _, _, ok := groupOfKey(p.public); !ok {
-		return nil, errors.New("the certificate's key is neither ECDSA on P-256 or P-384 nor Ed25519")
+		return nil, errors.New("the certificate's key is not for ECDSA on P-256 or P-384, Ed25519, or RSA with 2048 to 4096 bits")
 	}
 	return p, nil
 }

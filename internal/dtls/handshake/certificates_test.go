@@ -65,7 +65,11 @@ func TestCertificates(t *testing.T) {
 		if suite.KeyExchange() != record.ECDHEECDSA {
 			continue
 		}
-		for _, kind := range []string{"P-256", "P-384", "Ed25519"} {
+		keys := []string{"P-256", "P-384", "Ed25519"}
+		if suite.RSA() {
+			keys = []string{"RSA"}
+		}
+		for _, kind := range keys {
 			for _, group := range handshake.DefaultGroups() {
 				for _, raw := range []bool{false, true} {
 					for _, auth := range []handshake.ClientAuth{handshake.ClientAuthNone, handshake.ClientAuthWanted, handshake.ClientAuthNeeded} {

@@ -483,6 +483,9 @@ func (c *Client) serverCertificate(body []byte) (err error) {
 	if c.peer == nil {
 		return clientError{errors.New("handshake: the server sent no certificate"), alertBadCertificate}
 	}
+	if !fits(c.secrets.suite, c.peer.public) {
+		return clientError{errors.New("handshake: the server's certificate is not of the kind that the suite names"), alertIllegalParameter}
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package handshake
 
 import (
+	"crypto"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -55,7 +56,7 @@ func (c *Client) appendMessage(typ byte, body []byte) {
 // ownCertificate sends the certificate that the server can verify, or an empty message.
 func (c *Client) ownCertificate() {
 	body := []byte{0, 0, 0}
-	if own, typ, _, ok := c.credentials.choose("", []byte{c.clientType}, nil, c.schemes); ok {
+	if own, typ, _, ok := c.credentials.choose("", []byte{c.clientType}, nil, c.schemes, func(crypto.PublicKey) bool { return true }); ok {
 		c.certificate = own
 		body = own.body(typ)
 	}

@@ -38,3 +38,32 @@ func TrustsBody(c *Credentials, body []byte, typ byte) bool {
 	p, err := parseCertificate(body, typ)
 	return err == nil && p != nil && c.trust(p, x509.ExtKeyUsageClientAuth, "", time.Now()) == nil
 }
+
+// WithVersion10 lets the client know DTLS 1.0 only.
+func WithVersion10(c *Client) { c.offer.version = version10 }
+
+// WithCompressedPoints lets the client read no point in our format.
+func WithCompressedPoints(c *Client) { c.offer.pointFormats = []byte{1} }
+
+// WithoutGroups lets the client not say which groups it knows.
+func WithoutGroups(c *Client) { c.offer.groups, c.offer.pointFormats = nil, nil }
+
+// WithoutSchemes lets the client not say which signatures it verifies.
+func WithoutSchemes(c *Client) { c.offer.schemes = nil }
+
+// ParseChain reads a chain of certificates as a peer's.
+func ParseChain(chain ...[]byte) error {
+	var list []byte
+	for _, der := range chain {
+		list = appendVector24(list, der)
+	}
+	p, err := parseCertificate(appendVector24(nil, list), typeX509)
+	if err != nil {
+		return err
+	}
+	_, err = p.intermediates()
+	return err
+}
+
+// CorruptFinal makes the Finished wrong.
+func CorruptFinal(f *Final) { f.verify[0] ^= 1 }

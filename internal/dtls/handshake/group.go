@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
+	"crypto/rsa"
 	"encoding/binary"
 	"io"
 	"slices"
@@ -64,7 +65,7 @@ func contains16(list []byte, v uint16) bool {
 func uncompressed(formats []byte) bool { return formats == nil || slices.Contains(formats, 0) }
 
 // groupOfKey returns the group that a peer must support to verify signatures of an ECDSA key; ok is false for keys on other
-// curves. Ed25519 keys need none.
+// curves, and for RSA keys of less than 2048 bits or more than maxRSA. Ed25519 and RSA keys need none.
 func groupOfKey(public any) (g Group, needed, ok bool) {
 	switch k := public.(type) {
 	case *ecdsa.PublicKey:
@@ -76,6 +77,8 @@ func groupOfKey(public any) (g Group, needed, ok bool) {
 		}
 	case ed25519.PublicKey:
 		return 0, false, true
+	case *rsa.PublicKey:
+		return 0, false, k.N.BitLen() >= minRSA && k.N.BitLen() <= maxRSA
 	}
 	return 0, false, false
 }

@@ -23,6 +23,7 @@ type server struct {
 	cid     []byte
 	failed  bool
 	verify  int
+	corrupt bool // the Finished is wrong
 }
 
 func newServer(t testing.TB, cid []byte, suites ...record.Suite) *server {
@@ -80,6 +81,9 @@ func (s *server) datagram(d []byte, now time.Duration) (replies [][]byte) {
 			switch s.pending.Receive(s.scratch, &r, now, send) {
 			case handshake.Established:
 				result := s.pending.Result()
+				if s.corrupt {
+					handshake.CorruptFinal(&result.Final)
+				}
 				s.result = &result
 				out, err := result.Final.Append(result.Association, s.scratch, nil)
 				if err != nil {

@@ -180,7 +180,7 @@ func (p *Pending) fragments(body []byte) {
 
 const (
 	maxKeyExchange = 2 + maxIdentity + 1 + 97 // with a point on P-384
-	maxSignature   = 256
+	maxSignature   = 4 + maxRSA/8
 )
 
 // expected returns the maximum length of the client's message of that number and type, or -1 if there is no such message.

@@ -2,6 +2,7 @@ package handshake_test
 
 import (
 	"bytes"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -126,6 +127,44 @@ func TestNotResumed(t *testing.T) {
 					t.Errorf("resumed: client %t, server %t", again.Result().Resumed, s.result.Resumed)
 				}
 			})
+		}
+	}
+}
+
+// A session is resumed for the name that it was made for (RFC 6066 section 3), until the certificate that proved it ends.
+func TestResumedForOneName(t *testing.T) {
+	a := newAuthority(t, "test")
+	soon := time.Now().Add(10 * time.Minute)
+	device := a.issue("P-256", "device", func(c *x509.Certificate) { c.NotBefore, c.NotAfter = time.Now().Add(-time.Hour), soon })
+	for _, test := range []struct {
+		name    string
+		at      time.Duration
+		resumed bool
+	}{{"server.test", 0, true}, {"", 0, false}, {"server.test", 9 * time.Minute, true}, {"server.test", 11 * time.Minute, false}} {
+		server := handshake.ServerConfig{
+			Config: handshake.Config{Credentials: credentials(handshake.Credentials{
+				Certificates: []*handshake.Certificate{a.issue("P-256", "server.test", nil)}, Roots: a.Roots,
+			})},
+			ClientAuth: handshake.ClientAuthNeeded, Resumption: newResumption(t, handshake.ResumptionConfig{}),
+		}
+		client := handshake.ClientConfig{
+			Config: handshake.Config{Credentials: credentials(handshake.Credentials{
+				Certificates: []*handshake.Certificate{device}, Roots: a.Roots,
+			})},
+			ServerName: "server.test", Resumable: true,
+		}
+		c, _, err := shake(t, client, server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client.Session, client.ServerName = c.Result().Session, test.name
+		server.Clock = func() time.Time { return time.Now().Add(test.at) }
+		c, _, err = shake(t, client, server)
+		if expired := test.at > 10*time.Minute; expired != (err != nil) {
+			t.Fatalf("after %v: %v", test.at, err)
+		}
+		if c.Result().Resumed != test.resumed {
+			t.Errorf("%q after %v: resumed %t", test.name, test.at, !test.resumed)
 		}
 	}
 }
@@ -306,4 +345,24 @@ func FuzzTickets(f *testing.F) {
 			t.Fatalf("ticket %x: client %t, server %t", ticket, c.Result().Resumed, s.result.Resumed)
 		}
 	})
+}
+
+// An identity that does not fit a ticket, and a client that has no certificate where one is needed now, make full handshakes.
+func TestFullHandshakeInstead(t *testing.T) {
+	client, server := kinds(t)["psk"]()
+	client.Identity = bytes.Repeat([]byte("x"), 300)
+	client.Resumable, server.Resumption = true, newResumption(t, handshake.ResumptionConfig{})
+	c, s, err := shake(t, client, server)
+	if err != nil || s.result == nil || c.Result().Session != nil {
+		t.Errorf("a long identity: %v, %+v", err, c.Result())
+	}
+	client, server = kinds(t)["empty"]()
+	client.Resumable, server.Resumption = true, newResumption(t, handshake.ResumptionConfig{})
+	if c, _, err = shake(t, client, server); err != nil {
+		t.Fatal(err)
+	}
+	client.Session, server.ClientAuth = c.Result().Session, handshake.ClientAuthNeeded
+	if _, _, err := shake(t, client, server); err == nil {
+		t.Error("an anonymous session is resumed where a certificate is needed")
+	}
 }

@@ -2,6 +2,7 @@ package handshake
 
 import (
 	"bytes"
+	"crypto"
 	"crypto/ecdh"
 	"encoding/binary"
 	"io"
@@ -192,7 +193,8 @@ func (s *Server) possible(c *choice, h *hello) (ok bool) {
 	if exchange == record.ECDHEPSK {
 		return true
 	}
-	c.certificate, c.certType, c.scheme, ok = c.credentials.choose(string(h.serverName), h.serverTypes, h.groups, h.schemes)
+	c.certificate, c.certType, c.scheme, ok = c.credentials.choose(string(h.serverName), h.serverTypes, h.groups, h.schemes,
+		func(public crypto.PublicKey) bool { return fits(c.suite, public) })
 	return ok && s.askClient(c, h)
 }
 
@@ -296,7 +298,7 @@ func (p *Pending) flight(h *hello, c *choice) bool {
 	}
 	if c.askClient {
 		p.asked, p.clientType = true, c.clientType
-		body := appendVector16([]byte{1, certificateTypeECDSA}, offeredSchemes)
+		body := appendVector16([]byte{2, certificateTypeECDSA, certificateTypeRSA}, offeredSchemes)
 		p.appendMessage(typeCertificateRequest, append(body, 0, 0)) // any certificate authority
 	}
 	p.appendMessage(typeServerHelloDone, nil)

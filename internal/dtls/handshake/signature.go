@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
+	"crypto/rsa"
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/binary"
@@ -18,11 +19,12 @@ const (
 	ecdsaSHA256 = 0x0403
 	ecdsaSHA384 = 0x0503
 	ed25519Pure = 0x0807
-	rsaSHA256   = 0x0401
+	rsaPSS      = 0x0804 // with SHA-256
+	rsaPKCS1    = 0x0401 // likewise
 )
 
-// offeredSchemes are what we say we verify. RSA is for the signatures inside of chains only; no suite uses it.
-var offeredSchemes = []byte{4, 3, 5, 3, 8, 7, 4, 1}
+// offeredSchemes are what we say we verify.
+var offeredSchemes = []byte{4, 3, 5, 3, 8, 7, 8, 4, 4, 1}
 
 var errSignature = errors.New("the signature is wrong")
 
@@ -41,6 +43,8 @@ func chooseScheme(public crypto.PublicKey, offered []byte) (uint16, bool) {
 		}
 	case ed25519.PublicKey:
 		candidates = []uint16{ed25519Pure}
+	case *rsa.PublicKey:
+		candidates = []uint16{rsaPSS, rsaPKCS1}
 	}
 	for _, c := range candidates {
 		if contains16(offered, c) {
@@ -53,7 +57,7 @@ func chooseScheme(public crypto.PublicKey, offered []byte) (uint16, bool) {
 // digest returns what a scheme signs of a message, and the hash that made it.
 func digest(scheme uint16, message []byte) ([]byte, crypto.Hash) {
 	switch scheme {
-	case ecdsaSHA256:
+	case ecdsaSHA256, rsaPSS, rsaPKCS1:
 		sum := sha256.Sum256(message)
 		return sum[:], crypto.SHA256
 	case ecdsaSHA384:
@@ -66,7 +70,11 @@ func digest(scheme uint16, message []byte) ([]byte, crypto.Hash) {
 // appendSigned appends the scheme and the signature of message (RFC 5246 section 4.7).
 func appendSigned(dst []byte, key crypto.Signer, scheme uint16, message []byte, random io.Reader) ([]byte, error) {
 	d, hash := digest(scheme, message)
-	signature, err := key.Sign(random, d, hash)
+	options := crypto.SignerOpts(hash)
+	if scheme == rsaPSS {
+		options = &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash, Hash: hash}
+	}
+	signature, err := key.Sign(random, d, options)
 	if err != nil {
 		return dst, err
 	}
@@ -80,13 +88,20 @@ func verifySigned(c *cursor, public crypto.PublicKey, message []byte) error {
 	if !c.done() {
 		return errMalformed
 	}
-	d, _ := digest(scheme, message)
+	d, hash := digest(scheme, message)
 	ok := false
 	switch k := public.(type) {
 	case *ecdsa.PublicKey:
 		ok = (scheme == ecdsaSHA256 || scheme == ecdsaSHA384) && ecdsa.VerifyASN1(k, d, signature)
 	case ed25519.PublicKey:
 		ok = scheme == ed25519Pure && ed25519.Verify(k, d, signature)
+	case *rsa.PublicKey:
+		switch scheme {
+		case rsaPSS:
+			ok = rsa.VerifyPSS(k, hash, d, signature, &rsa.PSSOptions{SaltLength: rsa.PSSSaltLengthEqualsHash}) == nil
+		case rsaPKCS1:
+			ok = rsa.VerifyPKCS1v15(k, hash, d, signature) == nil
+		}
 	}
 	if !ok {
 		return errSignature

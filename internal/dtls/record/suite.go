@@ -11,6 +11,8 @@ const (
 	PSKWithAES256GCMSHA384        Suite = 0x00a9 // RFC 5487
 	ECDHEECDSAWithAES128GCMSHA256 Suite = 0xc02b // RFC 5289
 	ECDHEECDSAWithAES256GCMSHA384 Suite = 0xc02c // RFC 5289
+	ECDHERSAWithAES128GCMSHA256   Suite = 0xc02f // RFC 5289
+	ECDHERSAWithAES256GCMSHA384   Suite = 0xc030 // RFC 5289
 	PSKWithAES128CCM              Suite = 0xc0a4 // RFC 6655
 	PSKWithAES256CCM              Suite = 0xc0a5 // RFC 6655
 	PSKWithAES128CCM8             Suite = 0xc0a8 // RFC 6655
@@ -32,7 +34,7 @@ type KeyExchange uint8
 const (
 	PSK        KeyExchange = iota // RFC 4279 section 2
 	ECDHEPSK                      // RFC 5489 section 2
-	ECDHEECDSA                    // RFC 8422 section 2, also with Ed25519 certificates
+	ECDHEECDSA                    // RFC 8422 section 2: with a certificate, whose key is for ECDSA or Ed25519, or, see Suite.RSA, for RSA
 )
 
 // parameters are what a suite stands for. Its hash is SHA-384 where sha384, else SHA-256.
@@ -64,6 +66,8 @@ var suites = [...]parameters{
 	{ECDHEECDSAWithAES256CCM8, "TLS_ECDHE_ECDSA_WITH_AES_256_CCM_8", ECDHEECDSA, 32, 8, false, false},
 	{ECDHEECDSAWithAES256CCM, "TLS_ECDHE_ECDSA_WITH_AES_256_CCM", ECDHEECDSA, 32, 16, false, false},
 	{ECDHEECDSAWithAES256GCMSHA384, "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", ECDHEECDSA, 32, 16, true, true},
+	{ECDHERSAWithAES128GCMSHA256, "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", ECDHEECDSA, 16, 16, true, false},
+	{ECDHERSAWithAES256GCMSHA384, "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", ECDHEECDSA, 32, 16, true, true},
 }
 
 func (s Suite) parameters() *parameters {
@@ -101,6 +105,11 @@ func (s Suite) Known() bool { return s.parameters().tag != 0 }
 
 // KeyExchange returns the key exchange of a known suite.
 func (s Suite) KeyExchange() KeyExchange { return s.parameters().exchange }
+
+// RSA reports whether the server's certificate has an RSA key.
+func (s Suite) RSA() bool {
+	return s == ECDHERSAWithAES128GCMSHA256 || s == ECDHERSAWithAES256GCMSHA384
+}
 
 // SHA384 reports whether the suite's pseudorandom function uses SHA-384 instead of SHA-256.
 func (s Suite) SHA384() bool { return s.parameters().sha384 }

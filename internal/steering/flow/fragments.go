@@ -72,19 +72,20 @@ type fragment[V comparable] struct {
 
 // FragmentCounters are running totals, except Entries and Held.
 type FragmentCounters struct {
-	Entries, Held     int    // datagrams known; fragments that wait
-	Inserts           uint64 // datagrams entered
-	Lookups           uint64 // look-ups of fragments
-	Waited            uint64 // fragments for which the result was FragmentWait
-	Refused, Poisoned uint64 // datagrams refused because the table was full; fragments that could not be held
-	Collisions        uint64 // first fragments of a known datagram with another value
-	Expired           uint64 // datagrams forgotten
-	Unanswered        uint64 // fragments whose first one never came
-	HeldEvicted       uint64 // waiting fragments that were dropped to make room for others
-	EvictedLost       uint64 // datagrams forgotten before their time, to make room: lost ones,
-	EvictedWaiting    uint64 // such that waited for their first fragment,
-	EvictedKnown      uint64 // and such whose first fragment was seen
-	EvictedYoung      uint64 // of EvictedKnown, in the first half of their ttl: fragments of theirs may have been lost
+	Entries, Held  int    // datagrams known; fragments that wait
+	Inserts        uint64 `metric:"_,event=insert"`          // datagrams entered
+	Lookups        uint64 `metric:"_,event=lookup"`          // look-ups of fragments
+	Waited         uint64 `metric:"_,event=wait"`            // fragments for which the result was FragmentWait
+	Refused        uint64 `metric:"_,event=refuse"`          // datagrams refused because the table was full
+	Poisoned       uint64 `metric:"_,event=poison"`          // fragments that could not be held
+	Collisions     uint64 `metric:"_,event=collide"`         // first fragments of a known datagram with another value
+	Expired        uint64 `metric:"_,event=expire"`          // datagrams forgotten
+	Unanswered     uint64 `metric:"_,event=unanswered"`      // fragments whose first one never came
+	HeldEvicted    uint64 `metric:"_,event=held_evicted"`    // waiting fragments that were dropped to make room for others
+	EvictedLost    uint64 `metric:"_,event=evicted_lost"`    // datagrams forgotten before their time, to make room: lost ones,
+	EvictedWaiting uint64 `metric:"_,event=evicted_waiting"` // such that waited for their first fragment,
+	EvictedKnown   uint64 `metric:"_,event=evicted_known"`   // and such whose first fragment was seen
+	EvictedYoung   uint64 `metric:"_,event=evicted_young"`   // of EvictedKnown, in the first half of their ttl: fragments of theirs may have been lost
 }
 
 // NewFragments returns a table of at most maxEntries datagrams, each forgotten

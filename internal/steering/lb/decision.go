@@ -38,81 +38,98 @@ type Decision struct {
 // Reason is why a packet was treated as it was, and for a forwarded packet also how its backend was found. Every exit of
 // every data path has exactly one Reason and is counted by it. The numbers are shared with BPF (enum reason in types.h);
 // data paths match them by name at load.
+//
+// The comments are docs/reasons.md: the action, what happened, and after "Remedy:" what an operator can do.
 type Reason uint8
 
 const (
 	// ReasonNone is the zero value: nothing was decided. No exit carries it.
 	ReasonNone Reason = iota
 
-	// ReasonNotService passes: the destination is no VIP and the packet is no reply that we translate.
+	// ReasonNotService passes: the destination is no VIP, and the packet is no reply that Weir translates. It goes to the
+	// network stack of the host.
 	ReasonNotService
 	// ReasonNotIP passes: the frame holds neither IPv4 nor IPv6 (ARP, LLDP, ...).
 	ReasonNotIP
-	// ReasonNotSteered passes: to a VIP address, but of a protocol or ICMP type that no service balances.
+	// ReasonNotSteered passes: it is for the address of a VIP, but of a protocol or an ICMP type that no service balances. In
+	// front of a queue: the queue decides.
 	ReasonNotSteered
-	// ReasonICMPUnknown passes: an ICMP error that quotes a flow we do not know.
+	// ReasonICMPUnknown passes: an ICMP error that quotes an unknown flow.
 	ReasonICMPUnknown
-	// ReasonNoNeighbour passes: the next hop's link address is not known yet; the kernel resolves it with this packet.
+	// ReasonNoNeighbour passes: the link address of the next hop is not known yet; the kernel resolves it with this packet.
+	// Remedy: if it continues, look at `weir_next_hop_ready` and at the route to the backend.
 	ReasonNoNeighbour
-	// ReasonNoBackendMark passes: no backend can take it; it gets the service's no_backend_mark, for a reject rule.
+	// ReasonNoBackendMark passes: no backend can take it, so it has the `no_backend_mark` of the service, for a reject rule.
+	// Remedy: look at probes, overrides and weights: `weir lb show`.
 	ReasonNoBackendMark
 
-	// ReasonFragment forwards: a later fragment that follows its first one.
+	// ReasonFragment forwards: a later fragment, after its first one.
 	ReasonFragment
-	// ReasonCID forwards: to the owner named in the connection id.
+	// ReasonCID forwards: to the owner that the connection id names.
 	ReasonCID
-	// ReasonCIDUnknown forwards: there is a CID, but its owner is unknown or down; conntrack or Maglev decided.
+	// ReasonCIDUnknown forwards: the connection id names no backend, or one that is down; conntrack or Maglev decided. Remedy:
+	// if there are many, compare `nodes` and the layout with what the servers generate.
 	ReasonCIDUnknown
-	// ReasonConntrack forwards: by an existing conntrack entry.
+	// ReasonConntrack forwards: a known flow.
 	ReasonConntrack
-	// ReasonMaglev forwards: a new flow (or source), by the Maglev table.
+	// ReasonMaglev forwards: a new flow or source, by the Maglev table.
 	ReasonMaglev
 	// ReasonReply forwards: from a backend to its client, translated back.
 	ReasonReply
 	// ReasonICMPError forwards: an ICMP error, to the backend whose flow it quotes.
 	ReasonICMPError
-	// ReasonICMPReply forwards: an ICMP error about a reply or from behind a backend, to the client, translated back.
+	// ReasonICMPReply forwards: an ICMP error about a reply, or from behind a backend, to the client, translated back.
 	ReasonICMPReply
-	// ReasonEcho forwards: an ICMP echo request to a VIP, by the Maglev table of its service.
+	// ReasonEcho forwards: a ping of a VIP, by the Maglev table of its service.
 	ReasonEcho
-	// ReasonOutbound forwards: a flow that a backend started, its source translated to the VIP or SNAT address.
+	// ReasonOutbound forwards: a flow that a backend started; its source becomes the VIP or an address of `snat`.
 	ReasonOutbound
 	// ReasonTier forwards: a fragment, to the balancer of the tier that sees all fragments of these addresses.
 	ReasonTier
 
-	// ReasonFragmentEarly holds: a later fragment came before its first one.
+	// ReasonFragmentEarly holds: a later fragment came before its first one, and waits for it.
 	ReasonFragmentEarly
 
-	// ReasonMalformed drops: headers that lie about lengths, or are cut short.
+	// ReasonMalformed drops: headers with wrong lengths, or cut short; also a first fragment without the whole transport header.
+	// Remedy: none; no ordinary sender makes such packets.
 	ReasonMalformed
-	// ReasonFragmentUnknown drops: a later fragment whose first one is unknown, where the data path cannot hold it.
+	// ReasonFragmentUnknown drops: a later fragment whose first one never came, or where the data path cannot hold it. Remedy:
+	// look for loss before the balancer; raise `limits.fragment_ttl` if fragments take longer.
 	ReasonFragmentUnknown
-	// ReasonHoldFull drops: a fragment that should be held, but the bounds on held packets are reached.
+	// ReasonHoldFull drops: an early fragment, because as many as allowed wait. Remedy: raise `limits.held_fragments`.
 	ReasonHoldFull
-	// ReasonFragmentTableFull drops: no room to remember a first fragment.
+	// ReasonFragmentTableFull drops: the table has no room to remember a first fragment. Remedy: raise `limits.fragments`.
 	ReasonFragmentTableFull
-	// ReasonNoBackend drops: no backend of the service takes new flows.
+	// ReasonNoBackend drops: no backend of the service takes new flows. Remedy: look at probes, overrides and weights: `weir lb
+	// show`.
 	ReasonNoBackend
-	// ReasonServiceDown drops: the service was taken down by an override.
+	// ReasonServiceDown drops: an override took the service down. Remedy: `weir lb undrain SERVICE`.
 	ReasonServiceDown
-	// ReasonFlowTableFull drops: a new flow needs an entry and the conntrack table is full of proven ones, or its replies
-	// could not be told from those of another flow.
+	// ReasonFlowTableFull drops: a new flow needs an entry, and the flow table is full of proven ones, or its replies could not
+	// be distinguished from those of another flow. Remedy: raise `limits.flows`.
 	ReasonFlowTableFull
-	// ReasonNewFlowRate drops: the service's new_flow_rate is used up, and mode NAT needs an entry.
+	// ReasonNewFlowRate drops: the `new_flow_rate` of the service is used up, and mode nat needs an entry. Remedy: raise
+	// `new_flow_rate`, or find who opens so many flows: `weir lb flows`.
 	ReasonNewFlowRate
-	// ReasonSNATExhausted drops: the service's SNAT pool has no free source port toward the backend.
+	// ReasonSNATExhausted drops: the SNAT pool of the service has no free source port toward the backend. Remedy: more
+	// `snat.addresses`, or more ports.
 	ReasonSNATExhausted
-	// ReasonTooBig drops: larger than the way to the backend allows; an ICMP error with the right size was sent.
+	// ReasonTooBig drops: larger than the path to the backend admits; the sender received an ICMP error with the right size, if
+	// it asked for that. Remedy: if it continues, a firewall drops ICMP; raise the MTU of the path.
 	ReasonTooBig
-	// ReasonTTLExpired drops: the hop limit ran out here.
+	// ReasonTTLExpired drops: the hop limit ended here; the sender received an ICMP error, at most a thousand per second.
+	// Remedy: none; traceroute does this. If there are many, look for a routing loop.
 	ReasonTTLExpired
-	// ReasonSendFailed drops: the kernel refused to send (no buffer, unreachable, no descriptor or port left).
+	// ReasonSendFailed drops: the kernel refused to send: no route, no buffer, no file descriptor or no port left. Remedy: look
+	// at the route to the backend, `weir_next_hop_ready` and `ulimit -n`.
 	ReasonSendFailed
-	// ReasonFault drops: a loss, size or order fault that the operator switched on.
+	// ReasonFault drops: a loss, size or order fault that the operator switched on. Remedy: `weir nat` without faults.
 	ReasonFault
-	// ReasonNotDTLS drops: the DTLS filter is on and the datagram is no DTLS record.
+	// ReasonNotDTLS drops: the DTLS filter is on, and the datagram is no DTLS record. Remedy: none; `--dtls-filter` is there for
+	// this.
 	ReasonNotDTLS
-	// ReasonUnmatched drops: no flow rule and no VIP matches, and no_service_mark is -1.
+	// ReasonUnmatched drops: no flow rule and no VIP matches, and `no_service_mark` is -1. Remedy: a VIP or a flow rule, if the
+	// packet should pass.
 	ReasonUnmatched
 
 	reasonEnd // keep last

@@ -42,7 +42,10 @@ func (o *Override) UnmarshalText(text []byte) error {
 }
 
 // Target names what an override applies to: a backend, or with Backend empty the whole service.
-type Target struct{ Service, Backend string }
+type Target struct {
+	Service string `label:"service"`
+	Backend string `label:"backend"`
+}
 
 func (t Target) String() string {
 	if t.Backend == "" {

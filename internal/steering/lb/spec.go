@@ -13,146 +13,153 @@ import (
 // Spec is what users write (YAML; config decodes it strictly). The zero value of an optional field means its default,
 // which Compile fills in; fields where zero is a choice of its own are pointers.
 type Spec struct {
-	// HashKey keys every hash; 32 hex digits, the same on all load balancers of a tier. Default: all zeros, which lets
-	// anyone craft colliding flows.
-	HashKey *HexKey `yaml:"hash_key"`
-	// Hash is how flows become backends: siphash (default), or nfqlb to agree with a running tier of that balancer.
-	Hash Hash `yaml:"hash"`
-	// MaglevSize is the number of slots per service, a prime. Default 65537. With hash nfqlb any number: the next prime
-	// below it is taken, as nfqlb does.
-	MaglevSize int        `yaml:"maglev_size"`
-	Limits     LimitsSpec `yaml:"limits"`
-	// Tier: fragments first go to the one balancer of the tier that sees them all.
-	Tier *TierSpec `yaml:"tier"`
-	// NoServiceMark is for packets that no flow rule and no VIP matches: a fwmark for a reject rule, or -1 to drop them.
-	// Default 0: they pass as they came.
-	NoServiceMark int64 `yaml:"no_service_mark"`
+	// HashKey: keys every hash, the same on all load balancers of a tier. All zeros let anyone craft flows that collide.
+	HashKey *HexKey `yaml:"hash_key" default:"zeros" bounds:"32 hex digits"`
+	// Hash: how flows become backends; nfqlb agrees with a running tier of that balancer.
+	Hash Hash `yaml:"hash" default:"siphash" values:"siphash, nfqlb"`
+	// MaglevSize: slots of the table of a service, a prime. With hash nfqlb the next prime below is taken, as nfqlb does;
+	// default 997.
+	MaglevSize int        `yaml:"maglev_size" default:"65537" bounds:"prime; with hash nfqlb 3 to 994009"`
+	Limits     LimitsSpec `yaml:"limits"` // bounds of the tables of the data path
+	// Tier: the balancers of a tier: a fragment first goes to the one that sees all fragments of its datagram.
+	Tier *TierSpec `yaml:"tier" default:"none"`
+	// NoServiceMark: fwmark, for a reject rule, of packets that no flow rule and no VIP matches; 0 lets them pass unchanged,
+	// -1 drops them.
+	NoServiceMark int64 `yaml:"no_service_mark" default:"0"`
 	// PromiscuousPing: a ping is matched by each flow rule whose addresses match, also by those of other protocols.
-	PromiscuousPing bool          `yaml:"promiscuous_ping"`
-	Services        []ServiceSpec `yaml:"services"`
+	PromiscuousPing bool          `yaml:"promiscuous_ping" default:"false"`
+	Services        []ServiceSpec `yaml:"services" bounds:"1 to 1024 services"` // what is balanced
 }
 
 // LimitsSpec bounds the tables of a data path.
 type LimitsSpec struct {
-	Flows           int           `yaml:"flows"`             // conntrack entries; default 262144
-	Fragments       int           `yaml:"fragments"`         // fragment entries; default 16384
-	HeldFragments   *int          `yaml:"held_fragments"`    // early fragments held; default 256 if the data path can hold, else 0
-	HeldPerDatagram int           `yaml:"held_per_datagram"` // default 16
-	FragmentTTL     time.Duration `yaml:"fragment_ttl"`      // default 2s
+	Flows     int `yaml:"flows" default:"262144" range:"1 to 67108864"`   // conntrack entries; fewer where the data path cannot hold as many
+	Fragments int `yaml:"fragments" default:"16384" range:"1 to 4194304"` // datagrams in fragments that are remembered
+	// HeldFragments: fragments that came before their first one and wait; default 0 where the data path cannot hold any.
+	HeldFragments   *int          `yaml:"held_fragments" default:"256" range:"0 to 65536"`
+	HeldPerDatagram int           `yaml:"held_per_datagram" default:"16" range:"1 to 64"` // such fragments of one datagram
+	FragmentTTL     time.Duration `yaml:"fragment_ttl" default:"2s" range:"10ms to 1m"`   // how long a datagram in fragments is remembered after its last fragment
 }
 
 // ServiceSpec is one service.
 type ServiceSpec struct {
-	Name        string       `yaml:"name"`
-	VIPs        []VIPSpec    `yaml:"vips"`     // these or flows, or both
-	Flows       []FlowSpec   `yaml:"flows"`    // mode mark: rules, looked at before any VIP
-	Mode        *Mode        `yaml:"mode"`     // default nat
-	Tunnel      Tunnel       `yaml:"tunnel"`   // mode l3dsr only; default ipip
-	Affinity    *Affinity    `yaml:"affinity"` // default flow, or cid when there is a cid section
-	CID         *CIDSpec     `yaml:"cid"`
-	Timeouts    TimeoutsSpec `yaml:"timeouts"`
-	NewFlowRate int          `yaml:"new_flow_rate"` // entries for new flows per second; default no limit
-	SNAT        *SNATSpec    `yaml:"snat"`          // mode nat only
-	Outbound    bool         `yaml:"outbound"`      // mode nat: UDP flows that backends start leave with the VIP
-	// Bypass: in mode mark, packets continue on the ordinary routes while no balancer listens to the queue. Default false:
-	// they are dropped. `weir lb rules` sets this up.
-	Bypass     bool          `yaml:"bypass"`
-	Health     *HealthSpec   `yaml:"health"`
-	Backends   []BackendSpec `yaml:"backends"`
-	MaglevSize int           `yaml:"maglev_size"` // slots of this service; default that of the file
-	SCTPHash   SCTPHash      `yaml:"sctp_hash"`   // flow or ports; default flow, with hash nfqlb ports
-	// Conntrack: remember the backend of each flow. Default true; with hash nfqlb false, as in nfqlb itself.
-	Conntrack *bool `yaml:"conntrack"`
-	// NoBackendMark is for packets that no backend can take: a fwmark for a reject rule, or -1 (default) to drop them.
-	NoBackendMark *int64 `yaml:"no_backend_mark"`
+	Name     string       `yaml:"name" bounds:"1 to 63 characters"`                    // unique: letters, digits and - _ . : [ ]
+	VIPs     []VIPSpec    `yaml:"vips" bounds:"at most 4096 in all"`                   // what clients address: these or flows, or both
+	Flows    []FlowSpec   `yaml:"flows" bounds:"at most 4096 in all"`                  // mode mark: rules, which are looked at before any VIP
+	Mode     *Mode        `yaml:"mode" default:"nat" values:"nat, l2dsr, l3dsr, mark"` // how packets reach backends
+	Tunnel   Tunnel       `yaml:"tunnel" default:"ipip" values:"ipip, gue"`            // encapsulation of mode l3dsr
+	Affinity *Affinity    `yaml:"affinity" default:"flow" values:"flow, source, cid"`  // what keeps to one backend; default cid where there is a cid section
+	CID      *CIDSpec     `yaml:"cid" default:"none"`                                  // how connection ids name backends
+	Timeouts TimeoutsSpec `yaml:"timeouts"`                                            // idle times of flows
+	// NewFlowRate: entries for new flows per second; beyond it mode nat drops new flows, the others forward them without an
+	// entry.
+	NewFlowRate int       `yaml:"new_flow_rate" default:"no limit"`
+	SNAT        *SNATSpec `yaml:"snat" default:"the client's address"` // mode nat: what backends see as the source
+	// Outbound: mode nat: UDP flows that backends start leave with the VIP; data path ebpf.
+	Outbound bool `yaml:"outbound" default:"false"`
+	// Bypass: mode mark: packets continue on the ordinary routes while no balancer serves the queue, instead of being dropped;
+	// `weir lb rules` sets this up.
+	Bypass     bool          `yaml:"bypass" default:"false"`
+	Health     *HealthSpec   `yaml:"health" default:"none"`                  // active probe of every backend
+	Backends   []BackendSpec `yaml:"backends" bounds:"at most 4096"`         // who answers
+	MaglevSize int           `yaml:"maglev_size" default:"that of the file"` // slots of this service
+	// SCTPHash: what of an SCTP packet chooses the backend; default ports with hash nfqlb.
+	SCTPHash SCTPHash `yaml:"sctp_hash" default:"flow" values:"flow, ports"`
+	// Conntrack: remember the backend of each flow; default false with hash nfqlb, as in nfqlb itself.
+	Conntrack *bool `yaml:"conntrack" default:"true"`
+	// NoBackendMark: fwmark, for a reject rule, of packets that no backend can take; -1 drops them.
+	NoBackendMark *int64 `yaml:"no_backend_mark" default:"-1"`
 }
 
 // VIPSpec is one address or prefix with protocol and ports.
 type VIPSpec struct {
-	Address  AddressPrefix `yaml:"address"`
-	Protocol Protocol      `yaml:"protocol"`
-	Port     PortRange     `yaml:"port"` // 5684, 5000-5999 or any
+	Address  AddressPrefix `yaml:"address"`                                                     // address or prefix
+	Protocol Protocol      `yaml:"protocol" values:"tcp, udp, sctp"`                            // transport protocol
+	Port     PortRange     `yaml:"port" bounds:"1 to 65535, a range such as 5000-5999, or any"` // port or ports
 }
 
 // BackendSpec is one server.
 type BackendSpec struct {
-	Name     string     `yaml:"name"`
-	Address  netip.Addr `yaml:"address"`  // of either family; not needed in mode mark
-	Address2 netip.Addr `yaml:"address2"` // of the other family, for services with VIPs of both
-	Port     *int       `yaml:"port"`     // mode nat; default: the port the client used
-	Weight   *int       `yaml:"weight"`   // 0 to MaxWeight; default 100
-	Nodes    []uint32   `yaml:"nodes"`    // owner ids of CIDs whose sessions live here, in layouts without nodes of their own
-	Mark     uint32     `yaml:"mark"`     // fwmark, mode mark
-	Index    *int       `yaml:"index"`    // hash nfqlb: the slot that nfqlb knows the backend by; default the one it has, else the first free
+	Name     string     `yaml:"name" bounds:"1 to 63 characters"`               // unique in the service: letters, digits and - _ . : [ ]
+	Address  netip.Addr `yaml:"address"`                                        // address of either family; not needed in mode mark
+	Address2 netip.Addr `yaml:"address2" default:"none"`                        // address of the other family, for services with VIPs of both
+	Port     *int       `yaml:"port" default:"the client's" range:"1 to 65535"` // mode nat: destination port
+	// Weight: share of new flows, compared with other backends; 0 keeps old flows only.
+	Weight *int `yaml:"weight" default:"100" range:"0 to 10000"`
+	// Nodes: owner ids in connection ids whose sessions are here, in layouts without nodes of their own.
+	Nodes []uint32 `yaml:"nodes" default:"none" bounds:"at most 4096"`
+	Mark  uint32   `yaml:"mark"`                                                // mode mark: fwmark, whose route leads to the backend
+	Index *int     `yaml:"index" default:"the one it has, else the first free"` // hash nfqlb: the slot by which nfqlb knows the backend
 }
 
 // CIDSpec says which connection ids a service's clients use.
 type CIDSpec struct {
-	Protocols []CIDProtocol `yaml:"protocols"` // dtls12, dtls13, quic
-	Layouts   []LayoutSpec  `yaml:"layouts"`
+	Protocols []CIDProtocol `yaml:"protocols" values:"dtls12, dtls13, quic"` // whose connection ids are read
+	Layouts   []LayoutSpec  `yaml:"layouts"`                                 // where the owner id is; the rotation field distinguishes several
 }
 
 // LayoutSpec is one cid.Layout: either by bits, or quic_lb.
 type LayoutSpec struct {
-	Length   int           `yaml:"length"` // bytes
-	Owner    *BitsSpec     `yaml:"owner"`
-	Rotation *RotationSpec `yaml:"rotation"`
-	MaskKey  *HexKey       `yaml:"mask_key"` // set: the owner id is masked with SipHash under this key
-	QUICLB   *QUICLBSpec   `yaml:"quic_lb"`
-	// Nodes are the owner ids of this layout alone, by name of backend. Default: the nodes of the backends.
-	Nodes map[string][]uint32 `yaml:"nodes"`
+	Length   int           `yaml:"length" bounds:"bytes"`                          // length of a connection id
+	Owner    *BitsSpec     `yaml:"owner"`                                          // where the owner id is
+	Rotation *RotationSpec `yaml:"rotation" default:"none"`                        // the field that distinguishes layouts
+	MaskKey  *HexKey       `yaml:"mask_key" default:"none" bounds:"32 hex digits"` // the owner id is masked with SipHash under this key
+	// QUICLB: instead of length, owner and rotation: the plaintext layout of draft-ietf-quic-load-balancers.
+	QUICLB *QUICLBSpec         `yaml:"quic_lb" default:"none"`
+	Nodes  map[string][]uint32 `yaml:"nodes" default:"the nodes of the backends"` // owner ids of this layout alone, by the name of the backend
 }
 
 // BitsSpec is a field inside a CID, counted from its first bit.
 type BitsSpec struct {
-	Offset int `yaml:"offset"`
-	Bits   int `yaml:"bits"`
+	Offset int `yaml:"offset" default:"0" bounds:"bits"` // from the first bit of the connection id
+	Bits   int `yaml:"bits" bounds:"bits"`               // width
 }
 
 // RotationSpec is the field that tells layouts apart.
 type RotationSpec struct {
-	Offset int   `yaml:"offset"`
-	Bits   int   `yaml:"bits"`
-	Value  uint8 `yaml:"value"`
+	Offset int   `yaml:"offset" default:"0" bounds:"bits"` // from the first bit of the connection id
+	Bits   int   `yaml:"bits" bounds:"1 to 8 bits"`        // width
+	Value  uint8 `yaml:"value" default:"0"`                // value in connection ids of this layout
 }
 
 // QUICLBSpec is the plaintext layout of draft-ietf-quic-load-balancers.
 type QUICLBSpec struct {
-	Rotation       uint8 `yaml:"rotation"`         // 0 to 6
-	ServerIDLength int   `yaml:"server_id_length"` // bytes, 1 to 4
-	NonceLength    int   `yaml:"nonce_length"`     // bytes, 4 to 18
+	Rotation       uint8 `yaml:"rotation" default:"0" range:"0 to 6"`    // configuration rotation bits
+	ServerIDLength int   `yaml:"server_id_length" bounds:"1 to 4 bytes"` // length of the server id
+	NonceLength    int   `yaml:"nonce_length" bounds:"4 to 18 bytes"`    // length of the nonce; at most 19 bytes with the server id
 }
 
 // TimeoutsSpec holds idle times; `never` is allowed.
 type TimeoutsSpec struct {
-	UDP            Timeout `yaml:"udp"`             // default 120s
-	TCPOpening     Timeout `yaml:"tcp_opening"`     // default 30s
-	TCPEstablished Timeout `yaml:"tcp_established"` // default 2h4m (RFC 5382)
-	TCPClosing     Timeout `yaml:"tcp_closing"`     // default 30s
-	SCTP           Timeout `yaml:"sctp"`            // default 10m
+	UDP            Timeout `yaml:"udp" default:"2m" bounds:"from 1s, or never"`               // UDP flows
+	TCPOpening     Timeout `yaml:"tcp_opening" default:"30s" bounds:"from 1s, or never"`      // TCP handshakes
+	TCPEstablished Timeout `yaml:"tcp_established" default:"2h4m" bounds:"from 1s, or never"` // established TCP connections (RFC 5382)
+	TCPClosing     Timeout `yaml:"tcp_closing" default:"30s" bounds:"from 1s, or never"`      // TCP connections after a FIN or RST
+	SCTP           Timeout `yaml:"sctp" default:"10m" bounds:"from 1s, or never"`             // SCTP associations
 }
 
 // SNATSpec is what backends see as the source.
 type SNATSpec struct {
-	Addresses []netip.Addr `yaml:"addresses"`
-	Ports     PortRange    `yaml:"ports"` // default 1024-65535
+	Addresses []netip.Addr `yaml:"addresses"`                                             // addresses of this machine
+	Ports     PortRange    `yaml:"ports" default:"1024-65535" bounds:"at least 64 ports"` // source ports
 }
 
 // HealthSpec is an active probe of every backend.
 type HealthSpec struct {
-	Type     Probe         `yaml:"type"`
-	Port     int           `yaml:"port"`     // default: the backend's port, else the VIP's if it is a single one
-	Interval time.Duration `yaml:"interval"` // default 2s
-	Timeout  time.Duration `yaml:"timeout"`  // default 1s; less than the interval
-	Rise     int           `yaml:"rise"`     // successes in a row until up; default 2
-	Fall     int           `yaml:"fall"`     // failures in a row until down; default 3
-	Path     string        `yaml:"path"`     // http: request path; default /
-	Host     string        `yaml:"host"`     // http: Host header; default the address
-	Status   int           `yaml:"status"`   // http: expected status; default any from 200 to 399
-	Send     string        `yaml:"send"`     // udp: payload; default empty
-	// FailOpen: while the probes leave no backend for new flows, they are ignored and the backends that they took out are
-	// used again. Default true: a wrong probe costs less than a service that is off.
-	FailOpen *bool `yaml:"fail_open"`
+	Type     Probe         `yaml:"type" values:"tcp, udp, http, coap_ping, stun_binding"`           // what is sent
+	Port     int           `yaml:"port" default:"the backend's, else the VIP's" range:"1 to 65535"` // port to probe
+	Interval time.Duration `yaml:"interval" default:"2s" range:"100ms to 1h"`                       // time between two probes
+	// Timeout: time until a probe has failed; default half the interval, if that is less.
+	Timeout time.Duration `yaml:"timeout" default:"1s" bounds:"from 10ms, less than the interval"`
+	Rise    int           `yaml:"rise" default:"2" range:"1 to 100"`              // successes in a row until a backend is up
+	Fall    int           `yaml:"fall" default:"3" range:"1 to 100"`              // failures in a row until a backend is down
+	Path    string        `yaml:"path" default:"/"`                               // http: path of the request
+	Host    string        `yaml:"host" default:"the address"`                     // http: Host header
+	Status  int           `yaml:"status" default:"200 to 399" range:"100 to 599"` // http: expected status
+	Send    string        `yaml:"send" default:"empty"`                           // udp: payload
+	// FailOpen: while the probes leave no backend for new flows, they are ignored and the backends that they took out are used
+	// again: a wrong probe costs less than a service that is off.
+	FailOpen *bool `yaml:"fail_open" default:"true"`
 }
 
 // Bounds of a spec, so that a bad file causes an error and does not exhaust the machine.

@@ -38,17 +38,17 @@ type TableCounters struct {
 	ProvenFlows     int    // of Flows
 	FlowsRefused    uint64 // the table was full of proven flows
 	FlowsExpired    uint64
-	FlowsEvicted    uint64 // unproven, each for a new one
-	FlowsDisplaced  uint64 // proven, each for one steered by CID
-	Fragments       flow.FragmentCounters
-	Tier            TierCounters
+	FlowsEvicted    uint64                // unproven, each for a new one
+	FlowsDisplaced  uint64                // proven, each for one steered by CID
+	Fragments       flow.FragmentCounters `metric:"weir_fragment_events_total" help:"What happened in the fragment table, by event."`
+	Tier            TierCounters          `metric:"weir_tier_fragments_total" help:"Fragments for other balancers of the tier, by what became of them."`
 }
 
 // TierCounters are running totals of fragments that another member of the tier should take.
 type TierCounters struct {
-	Sent      uint64 // handed to a member
-	Returned  uint64 // came back because the members' tables differ, and were taken here
-	Unguarded uint64 // of Sent: handed on without a record, because limits.fragments were reached
+	Sent      uint64 `metric:"_,fate=sent"`      // handed to a member
+	Returned  uint64 `metric:"_,fate=returned"`  // came back because the members' tables differ, and were taken here
+	Unguarded uint64 `metric:"_,fate=unguarded"` // of Sent: handed on without a record, because limits.fragments were reached
 }
 
 // Rules yields how many packets each flow rule of the snapshot in force decided

@@ -10,23 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Levels of a [Finding].
-const (
-	OK   = "ok"
-	Warn = "warn" // it works, and worse than it could
-	Fail = "fail" // so many connections do not fit
-)
-
-// Finding is one limit, and how it stands to what is wanted.
-type Finding struct {
-	Check  string `json:"check"`
-	Level  string `json:"level"`
-	Have   uint64 `json:"have"`
-	Need   uint64 `json:"need"`
-	What   string `json:"what"`
-	Remedy string `json:"cure,omitempty"` // a command
-}
-
 // Want is what shall fit.
 type Want struct {
 	Connections int

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weir-lb/weir/internal/finding"
 )
 
 func roomy() State {
@@ -38,7 +40,7 @@ func TestExamine(t *testing.T) {
 				t.Errorf("%+v", findings)
 			}
 			for _, f := range findings {
-				if (f.Level == Fail) != (f.Check == c.check) || f.Level == Fail && !strings.Contains(f.Remedy, c.remedy) {
+				if (f.Level == finding.Fail) != (f.Check == c.check) || f.Level == finding.Fail && !strings.Contains(f.Remedy, c.remedy) {
 					t.Errorf("%+v", f)
 				}
 			}

@@ -243,15 +243,14 @@ func parseMetrics(text string) Balancer {
 			continue
 		}
 		name, labels, _ := strings.Cut(strings.TrimSuffix(name, "}"), "{")
-		base := strings.Replace(name, "weir_fast_", "weir_", 1) // the fast path has tables of its own
-		switch table := label(labels, "table"); {
-		case base == "weir_table_entries" && table == "flows":
+		switch table := label(labels, "table"); { // with a fast path, each data path has tables of its own
+		case name == "weir_table_entries" && table == "flows":
 			b.Flows += int(n)
-		case base == "weir_table_size" && table == "flows":
+		case name == "weir_table_size" && table == "flows":
 			b.FlowsMax += int(n)
-		case base == "weir_table_refused_total" && table == "flows":
+		case name == "weir_table_refused_total" && table == "flows":
 			b.TableFull += uint64(n)
-		case base == "weir_packets_total":
+		case name == "weir_packets_total":
 			b.Packets[label(labels, "reason")] += uint64(n)
 		case name == "weir_queue_dropped_total", name == "weir_queue_user_dropped_total":
 			b.QueueFull += uint64(n)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-lb/weir/internal/finding"
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/tcpscale/limits"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
@@ -54,14 +55,14 @@ type PeerRun struct {
 
 // PeerResult is a comparison.
 type PeerResult struct {
-	At          time.Time        `json:"at"`
-	Machine     string           `json:"machine"`
-	Connections int              `json:"connections"`
-	Runs        []PeerRun        `json:"runs"` // in the order in which they were made
-	Interrupted bool             `json:"interrupted"`
-	OK          bool             `json:"ok"` // Weir held all in every round and lost none, and no program failed
-	Verdict     string           `json:"verdict"`
-	Findings    []limits.Finding `json:"findings"` // of the doctor, before the first run
+	At          time.Time         `json:"at"`
+	Machine     string            `json:"machine"`
+	Connections int               `json:"connections"`
+	Runs        []PeerRun         `json:"runs"` // in the order in which they were made
+	Interrupted bool              `json:"interrupted"`
+	OK          bool              `json:"ok"` // Weir held all in every round and lost none, and no program failed
+	Verdict     string            `json:"verdict"`
+	Findings    []finding.Finding `json:"findings"` // of the doctor, before the first run
 }
 
 // errPeers is what makes a comparison impossible here.

@@ -171,7 +171,7 @@ func (r *Result) WriteHTML(w io.Writer) error {
 	}
 	found := plot.Table{Title: "Limits before the run", Header: []string{"limit", "level", "finding"}}
 	for _, f := range r.Findings {
-		found.Rows = append(found.Rows, []string{f.Check, f.Level, f.What})
+		found.Rows = append(found.Rows, []string{f.Check, f.Level.String(), f.What})
 	}
 	report := plot.Report{
 		Title: fmt.Sprintf("weir tcp bench: %d connections", r.Connections), When: r.At, Verdict: r.Verdict, OK: r.OK,

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-lb/weir/internal/finding"
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/tcpscale/limits"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
@@ -221,7 +222,7 @@ func sources(connections, workers int) []netip.Addr {
 }
 
 // examine is the doctor's word on the lab that is to come.
-func examine(r *path, connections, targets, sources int) []limits.Finding {
+func examine(r *path, connections, targets, sources int) []finding.Finding {
 	state := limits.Read()
 	state.PortLow, state.PortHigh, state.ReservedPorts = firstPort, 65535, 0
 	state.SomaxConn, state.SynBacklog = backlog, backlog

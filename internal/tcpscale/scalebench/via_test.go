@@ -18,7 +18,7 @@ import (
 
 func TestParseMetrics(t *testing.T) {
 	b := parseMetrics(`# HELP weir_table_entries Entries
-weir_table_entries{table="flows"} 12
+weir_table_entries{datapath="nfqueue",table="flows"} 12
 weir_table_entries{table="fragments"} 5
 weir_table_size{table="flows"} 100
 weir_packets_total{service="bench",reason="conntrack"} 7
@@ -27,7 +27,7 @@ weir_packets_total{service="bench",reason="flow_table_full"} 3
 weir_table_refused_total{table="flows"} 2
 weir_queue_dropped_total{queue="0"} 4
 weir_queue_user_dropped_total{queue="1"} 5
-weir_fast_table_entries{table="flows"} 30
+weir_table_entries{datapath="ebpf",table="flows"} 30
 nonsense
 weir_packets_total{reason="x"} many
 `)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/tcpscale/stats"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // serve runs a service on an address until stop is called.
@@ -44,16 +45,6 @@ func feed(t *testing.T, to, token string) (*stats.Feed, chan string) {
 	return stats.NewFeed(sender, func(format string, args ...any) { words <- fmt.Sprintf(format, args...) }), words
 }
 
-// eventually asks until it is so.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("never: " + what)
-		}
-	}
-}
-
 // A service that is not there at first, comes, goes and comes again: the feed tells each change once, nothing waits, and
 // what arrives is the newest.
 func TestFeedOutlivesTheService(t *testing.T) {
@@ -72,7 +63,7 @@ func TestFeedOutlivesTheService(t *testing.T) {
 	}
 	for range 2 {
 		service, _, stop := serve(t, at, stats.Config{})
-		eventually(t, "the newest report", func() bool { return service.State(time.Now()).Connected == 4 })
+		netlabtest.Eventually(t, "the newest report", func() bool { return service.State(time.Now()).Connected == 4 })
 		if word := <-words; !strings.Contains(word, "takes reports again") {
 			t.Errorf("with a service: %s", word)
 		}

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/net/netutil"
 
+	"github.com/weir-lb/weir/internal/metrics/exposition"
 	"github.com/weir-lb/weir/internal/tcpscale"
 )
 
@@ -33,7 +34,7 @@ func (s *Service) Handler() http.Handler {
 	mux.HandleFunc("GET /api/state", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.State(s.config.Now())) })
 	mux.HandleFunc("GET /api/history", s.serveHistory)
 	mux.HandleFunc("GET /api/events", s.serveEvents)
-	mux.HandleFunc("GET /metrics", s.serveMetrics)
+	mux.Handle("GET /metrics", exposition.Handler(s.metrics))
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok\n") })
 	if s.config.Page != nil {
 		mux.Handle("GET /", s.config.Page)

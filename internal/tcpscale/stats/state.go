@@ -21,22 +21,22 @@ const (
 type State struct {
 	At           time.Time       `json:"at"`
 	Started      time.Time       `json:"started"`
-	Reports      uint64          `json:"reports"`
+	Reports      uint64          `json:"reports" metric:"weir_tcp_stats_reports_total" help:"Reports taken."`
 	Reporters    int             `json:"reporters"`
 	MaxReporters int             `json:"max_reporters"`
 	SilentAfter  float64         `json:"silent_after_s"`
-	Expected     int             `json:"expected,omitempty"`
-	Connected    int             `json:"connected"` // by the clients; by the servers where no client reports
+	Expected     int             `json:"expected,omitempty" metric:"weir_tcp_expected" help:"Connections that should be there; 0: none are expected."`
+	Connected    int             `json:"connected" metric:"weir_tcp_connected" help:"Connections established, by the live clients; by the servers where no client reports."` // by the clients; by the servers where no client reports
 	Clients      End             `json:"client_end"`
 	Servers      End             `json:"server_end"`
-	Difference   *int            `json:"difference,omitempty"` // clients' count less the servers'; where both report
-	Rates        Rates           `json:"rates"`                // of the clients
-	Totals       tcpscale.Totals `json:"totals"`               // of the clients; evicted and refused of the servers
-	Failures     []Failure       `json:"failures"`
+	Difference   *int            `json:"difference,omitempty" metric:"weir_tcp_ends_difference" help:"Connections that clients count and servers do not."` // clients' count less the servers'; where both report
+	Rates        Rates           `json:"rates"`                                                                                                            // of the clients
+	Totals       tcpscale.Totals `json:"totals"`                                                                                                           // of the clients; evicted and refused of the servers
+	Failures     []Failure       `json:"failures" metric:""`
 	ServerRows   []Row           `json:"servers"`
 	ClientRows   []Row           `json:"clients"`
 	Matrix       Matrix          `json:"matrix"`
-	Dropped      Dropped         `json:"dropped"`
+	Dropped      Dropped         `json:"dropped" metric:"weir_tcp_stats_dropped_total" help:"What the service refused or gave up."`
 }
 
 // End sums up the servers, or the clients.
@@ -58,29 +58,29 @@ type Rates struct {
 
 // Failure is a kind of failure, or of loss, that clients or servers have counted.
 type Failure struct {
-	Kind   string `json:"kind"`
-	Count  uint64 `json:"count"`
+	Kind   string `json:"kind" label:"kind"`
+	Count  uint64 `json:"count" metric:"weir_tcp_failures" help:"Failures by kind, of all clients that are known now."`
 	Remedy string `json:"remedy,omitempty"`
 }
 
 // Dropped counts what was refused or given up, since the start.
 type Dropped struct {
-	Reporters  uint64 `json:"reporters"`   // reports of new reporters that found no place
-	Forgotten  uint64 `json:"forgotten"`   // silent or ended reporters that gave their place before ForgetAfter
-	BadReports uint64 `json:"bad_reports"` // no report, or impossible in itself
-	TooLarge   uint64 `json:"too_large"`
-	Strangers  uint64 `json:"strangers"`     // requests without the token, or with another one
-	Busy       uint64 `json:"busy"`          // came while too many were read
-	Watchers   uint64 `json:"watchers"`      // found no place
-	Slow       uint64 `json:"slow_watchers"` // were cut off
+	Reporters  uint64 `json:"reporters" metric:"_,what=reporters"`     // reports of new reporters that found no place
+	Forgotten  uint64 `json:"forgotten" metric:"_,what=forgotten"`     // silent or ended reporters that gave their place before ForgetAfter
+	BadReports uint64 `json:"bad_reports" metric:"_,what=bad_reports"` // no report, or impossible in itself
+	TooLarge   uint64 `json:"too_large" metric:"_,what=too_large"`
+	Strangers  uint64 `json:"strangers" metric:"_,what=strangers"`         // requests without the token, or with another one
+	Busy       uint64 `json:"busy" metric:"_,what=busy"`                   // came while too many were read
+	Watchers   uint64 `json:"watchers" metric:"_,what=watchers"`           // found no place
+	Slow       uint64 `json:"slow_watchers" metric:"_,what=slow_watchers"` // were cut off
 }
 
 // Row is one reporter.
 type Row struct {
-	Key         string               `json:"key"`  // for /api/history?id=
-	Name        string               `json:"name"` // its id, with host and address where others have the same
-	ID          string               `json:"id"`
-	Host        string               `json:"host"`
+	Key         string               `json:"key" label:"key"` // for /api/history?id=
+	Name        string               `json:"name"`            // its id, with host and address where others have the same
+	ID          string               `json:"id" label:"id"`
+	Host        string               `json:"host" label:"host"`
 	Zone        string               `json:"zone,omitempty"`
 	Address     string               `json:"address"`
 	PID         int                  `json:"pid,omitempty"`
@@ -91,14 +91,14 @@ type Row struct {
 	Age         float64              `json:"age_s"` // since its last report
 	Restarts    int                  `json:"restarts"`
 	Peers       int                  `json:"peers"` // how many of the other end it has connections with
-	Connections tcpscale.Connections `json:"connections"`
-	Totals      tcpscale.Totals      `json:"totals"`
+	Connections tcpscale.Connections `json:"connections" metric:""`
+	Totals      tcpscale.Totals      `json:"totals" metric:""`
 	Rates       Rates                `json:"rates"`
 	Sent        uint64               `json:"heartbeats_sent"`
 	Received    uint64               `json:"heartbeats_received"`
-	Missed      uint64               `json:"heartbeats_missed"`
+	Missed      uint64               `json:"heartbeats_missed" metric:"weir_tcp_heartbeats_missed_total" help:"Heartbeats without an echo in time."`
 	RTT50       float64              `json:"rtt_p50_ms"`
-	RTT99       float64              `json:"rtt_p99_ms"`
+	RTT99       float64              `json:"rtt_p99_ms" metric:"weir_tcp_rtt_p99_seconds" unit:"ms" help:"99th percentile of the round trip of heartbeats."`
 	Connect50   float64              `json:"connect_p50_ms"`
 	Connect99   float64              `json:"connect_p99_ms"`
 	Detected99  float64              `json:"detected_p99_ms"`
@@ -107,8 +107,8 @@ type Row struct {
 	RSS         uint64               `json:"rss_bytes"`
 	LimitsHit   []string             `json:"limits_hit,omitempty"`
 	Plateau     *tcpscale.Plateau    `json:"plateau,omitempty"`
-	Frozen      float64              `json:"frozen_s"`       // how long it was not scheduled
-	Void        string               `json:"void,omitempty"` // why its times and rates are not the path's
+	Frozen      float64              `json:"frozen_s" metric:"weir_tcp_not_scheduled_seconds_total" help:"How long the processes of the reporter were not scheduled: beyond a second its times are void."` // how long it was not scheduled
+	Void        string               `json:"void,omitempty"`                                                                                                                                               // why its times and rates are not the path's
 	report      *tcpscale.Report     // for the matrix
 }
 

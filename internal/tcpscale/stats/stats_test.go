@@ -282,7 +282,7 @@ func TestMetrics(t *testing.T) {
 	b.take(server("s", 8), "192.0.2.1")
 	b.post("/api/reports", "application/json", `{`)
 	text := b.get("/metrics").Body.String()
-	labels := `{role="client",id="c\"\\",host="h",key="` + key + `"} `
+	labels := `{host="h",id="c\"\\",key="` + key + `",role="client"} `
 	for _, line := range []string{
 		"weir_tcp_connected 9\n", "weir_tcp_expected 10\n", "weir_tcp_ends_difference 1\n", `weir_tcp_failures{kind="timeout"} 4`,
 		"weir_tcp_lost_total" + labels + "2\n", `weir_tcp_reporters{role="server",state="live"} 1`,

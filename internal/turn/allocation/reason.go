@@ -7,45 +7,84 @@ import "fmt"
 type Reason uint8
 
 // The reasons. Those with a code were answered with it (unless the rate limit or the size rule suppressed the answer; these
-// have Reasons of their own); the others were dropped without an answer, or say why an allocation is gone.
+// have Reasons of their own); the others were dropped without an answer, or say why an allocation is gone. The comments are
+// docs/reasons.md: what happened, and after "Remedy:" what an operator can do.
 const (
-	OK                   Reason = iota // done; for Connect: in progress
-	TryAlternate                       // 300: draining, another server is named
-	BadRequest                         // 400
-	Challenged                         // 401: no credentials yet; every session begins like this
-	Unauthorized                       // 401: unknown user, wrong realm or bad integrity
-	CredentialExpired                  // 401: the ephemeral user name has expired
-	Forbidden                          // 403: the peer is not admitted
-	UnknownAttribute                   // 420
-	NoAllocation                       // 437: the request needs an allocation
-	AllocationExists                   // 437: there is one already
-	StaleNonce                         // 438
-	FamilyUnsupported                  // 440
-	WrongCredentials                   // 441: not the user who made the allocation
-	TransportUnsupported               // 442
-	FamilyMismatch                     // 443
-	ConnectionExists                   // 446 (RFC 6062)
-	ConnectionFailed                   // 447 (RFC 6062)
-	QuotaReached                       // 486
-	InsufficientCapacity               // 508: no port, no such reservation, or a table of the allocation is full
-	Draining                           // 508: the server accepts no new allocations
-	Malformed                          // not a STUN message or ChannelData of the right form
-	NoCookie                           // RFC 3489 without magic cookie
-	BadFingerprint                     // FINGERPRINT is wrong
-	Unexpected                         // a response, an indication or a method that no client sends
-	RateLimited                        // too many requests without credentials
-	Amplifies                          // the answer would be larger than three times the request
-	NoPermission                       // no permission for this peer
-	NoChannel                          // the channel is not bound
-	Suspended                          // the peer was admitted, but currently is not
-	Bandwidth                          // over the allocation's bytes per second
-	Expired                            // the lifetime has ended
-	Deleted                            // by its client: Refresh with lifetime 0
-	Disconnected                       // the client's TCP or TLS connection ended
-	Revoked                            // by a new policy, or the listener is gone
-	Stopped                            // the gateway ends, or drained it
-	Moved                              // exported to another process
-	ReasonCount                        // how many there are
+	// OK: done; for Connect: in progress.
+	OK Reason = iota
+	// TryAlternate: 300: the gateway drains, and names another server.
+	TryAlternate
+	// BadRequest: 400: the request is not as its method wants it. Remedy: none; the client is broken.
+	BadRequest
+	// Challenged: 401 with a nonce: no credentials yet. Every session begins so.
+	Challenged
+	// Unauthorized: 401: unknown user, wrong realm or wrong integrity. Remedy: compare user and password with `auth`.
+	Unauthorized
+	// CredentialExpired: 401: the time in the ephemeral user name is over. Remedy: the service that hands out credentials gives them a longer time; compare the clocks.
+	CredentialExpired
+	// Forbidden: 403: a peer that no route admits, or one refused by default. Remedy: `routes` of the listener, and an endpoint that names the peer.
+	Forbidden
+	// UnknownAttribute: 420: an attribute that must be understood is unknown.
+	UnknownAttribute
+	// NoAllocation: 437: the request needs an allocation, and there is none. Remedy: none; clients whose allocation ended do this.
+	NoAllocation
+	// AllocationExists: 437: the client has an allocation already.
+	AllocationExists
+	// StaleNonce: 438: the nonce is too old; the client continues with the new one. Remedy: none; it happens once each `lifetimes.nonce`.
+	StaleNonce
+	// FamilyUnsupported: 440: there is no relay address of that family. Remedy: `relay` with an address of that family.
+	FamilyUnsupported
+	// WrongCredentials: 441: not the user who made the allocation.
+	WrongCredentials
+	// TransportUnsupported: 442: a relay transport that is not served. Remedy: for TCP, a cluster with `protocol: tcp`.
+	TransportUnsupported
+	// FamilyMismatch: 443: the family of the peer is not that of the relay address.
+	FamilyMismatch
+	// ConnectionExists: 446: there is a connection to that peer already (RFC 6062).
+	ConnectionExists
+	// ConnectionFailed: 447: the peer cannot be reached over TCP (RFC 6062). Remedy: look at the peer and at the route to it.
+	ConnectionFailed
+	// QuotaReached: 486: the user has as many allocations as allowed. Remedy: raise `quotas.allocations_per_user`.
+	QuotaReached
+	// InsufficientCapacity: 508: no port, no such reservation, or a table is full. Remedy: a wider `relay_ports`, `ulimit -n`, or larger `quotas`.
+	InsufficientCapacity
+	// Draining: 508: the gateway drains and accepts no new allocations. Remedy: `drain.alternate` names another one.
+	Draining
+	// Malformed: not a STUN message or ChannelData of the right form. Remedy: none; if there are many, something else talks to this port.
+	Malformed
+	// NoCookie: a message of RFC 3489, without the magic cookie. Remedy: none; the client is too old.
+	NoCookie
+	// BadFingerprint: FINGERPRINT is wrong.
+	BadFingerprint
+	// Unexpected: a response, an indication or a method that no client sends.
+	Unexpected
+	// RateLimited: unanswered: a limit of requests without valid credentials was reached. Remedy: `limits`; `weir_turn_answers_withheld_total` says which one.
+	RateLimited
+	// Amplifies: unanswered: the answer would be larger than three times the request.
+	Amplifies
+	// NoPermission: the client has no permission for this peer, or no longer. Remedy: none; data that comes after the end of a call does this.
+	NoPermission
+	// NoChannel: the channel is not bound, or no longer. Remedy: none; see `no_permission`.
+	NoChannel
+	// Suspended: the route to the peer is missing at present, or for good. Remedy: look at the endpoints of the cluster and at DNS.
+	Suspended
+	// Bandwidth: more bytes per second than the allocation may send. Remedy: raise `quotas.bandwidth`.
+	Bandwidth
+	// Expired: the allocation ended: its client did not refresh it. Remedy: none; clients that vanish do this.
+	Expired
+	// Deleted: the allocation ended: its client deleted it.
+	Deleted
+	// Disconnected: the allocation ended: the client's TCP or TLS connection ended.
+	Disconnected
+	// Revoked: the allocation ended: a new configuration does not allow it, or its listener is gone.
+	Revoked
+	// Stopped: the allocation ended: the gateway ended, or drained it.
+	Stopped
+	// Moved: the allocation ended here: it was exported to another process.
+	Moved
+
+	// ReasonCount is how many there are.
+	ReasonCount
 )
 
 type reasonText struct {

@@ -44,10 +44,10 @@ type Stats struct {
 
 // WithheldStats counts suppressed answers, by the field of RateLimit that was reached.
 type WithheldStats struct {
-	Unproven uint64 `json:"unauthenticated"`
-	Bindings uint64 `json:"bindings"`
-	Total    uint64 `json:"unauthenticated_total"`
-	Proven   uint64 `json:"proven"`
+	Unproven uint64 `json:"unauthenticated" metric:"_,limit=unauthenticated"`
+	Bindings uint64 `json:"bindings" metric:"_,limit=bindings"`
+	Total    uint64 `json:"unauthenticated_total" metric:"_,limit=unauthenticated_total"`
+	Proven   uint64 `json:"proven" metric:"_,limit=proven"`
 }
 
 // NewShared checks the policy, sets its defaults and puts it in force. seed must be random and secret, because ids,

@@ -150,7 +150,7 @@ func TestStepBeforeABoot(t *testing.T) {
 	client := dial(t, at(port))
 	client.allocate()
 	c.set(24 * time.Hour)
-	eventually(t, "the gateway notices", func() bool { return string(store.record(1<<53)) != before })
+	netlabtest.Eventually(t, "the gateway notices", func() bool { return string(store.record(1<<53)) != before })
 	stop()
 	store.next()
 	c.boot(time.Minute)

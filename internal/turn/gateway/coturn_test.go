@@ -63,7 +63,7 @@ func peerPort(t testing.TB, address string) uint16 {
 	t.Cleanup(func() { _ = echo.Process.Kill(); _ = echo.Wait() })
 	for at := port; at <= port+1; at++ {
 		probe := listenUDP(t, address)
-		eventually(t, "the echo answers", func() bool {
+		netlabtest.Eventually(t, "the echo answers", func() bool {
 			_, _ = probe.WriteToUDPAddrPort([]byte("are you there?"), netip.AddrPortFrom(netip.MustParseAddr(address), at))
 			_ = probe.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 			n, _ := probe.Read(make([]byte, 100))

@@ -1,17 +1,25 @@
 package gateway
 
 import (
+	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/turn/allocation"
 )
 
 // Reasons of the gateway's own, after those of package allocation.
 const (
-	reasonSendRefused  = allocation.ReasonCount + iota // the kernel refused a datagram: no route, no buffer space, too long
-	reasonQueueFull                                    // the client's connection is too slow
-	reasonReceiveError                                 // a listener's socket could not be read
-	reasonPeerError                                    // the network answered an earlier datagram with an error
+	// reasonSendRefused: the kernel refused a datagram: no route, no buffer, or too long. Remedy: look at the route to the peer.
+	reasonSendRefused = allocation.ReasonCount + iota
+	// reasonQueueFull: the client's connection is too slow for what its peers send.
+	reasonQueueFull
+	// reasonReceiveError: a socket of a listener could not be read. Remedy: the log has the kernel's error.
+	reasonReceiveError
+	// reasonPeerError: the network answered an earlier datagram with an ICMP error. Remedy: none; peers that are gone do this.
+	reasonPeerError
+
 	reasonCount
 )
 
@@ -34,10 +42,21 @@ type counts struct {
 	reasons  [reasonCount]atomic.Uint64
 	up, down struct{ packets, bytes atomic.Uint64 }
 	opened   atomic.Uint64
-	_        [64]byte // keeps another worker's counters off this cache line
+
+	mu       sync.Mutex // guards allocate, which only Allocate requests with valid credentials change
+	allocate metrics.Histogram
+
+	_ [64]byte // keeps another worker's counters off this cache line
 }
 
 func (n *counts) add(r allocation.Reason, times int) { n.reasons[r].Add(uint64(times)) }
+
+// allocated counts the time that the relay addresses of an allocation took.
+func (n *counts) allocated(took time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.allocate.Observe(took)
+}
 
 // into adds the counters to a sum.
 func (n *counts) into(sum *Counts, reasons map[string]uint64) {

@@ -60,7 +60,7 @@ func TestDTLSHandshake(t *testing.T) {
 		t.Errorf("the server sees %v, want %v", got, addrOf(from))
 	}
 	_ = conn.Close()
-	eventually(t, "the session ends with the client's", func() bool { return g.Stats().Listeners[0].Connections == 0 })
+	netlabtest.Eventually(t, "the session ends with the client's", func() bool { return g.Stats().Listeners[0].Connections == 0 })
 }
 
 // TestDTLSReboot: a client that starts anew from the same address, without a word, gets a new session.
@@ -79,7 +79,7 @@ func TestDTLSReboot(t *testing.T) {
 	if s := g.Stats().Listeners[0]; s.Reasons["dtls_replaced"] != 2 || s.Reasons["connection_accepted"] != 3 {
 		t.Errorf("counted %v", s.Reasons)
 	}
-	eventually(t, "only the last session is left", func() bool { return g.Stats().Listeners[0].Connections == 1 })
+	netlabtest.Eventually(t, "only the last session is left", func() bool { return g.Stats().Listeners[0].Connections == 1 })
 }
 
 // vanishingConn is a socket that survives its user, who leaves without a word.
@@ -127,5 +127,5 @@ func TestDTLSOpenSSL(t *testing.T) {
 	if !strings.Contains(string(out), "Protocol  : DTLSv1.2") || !strings.Contains(string(out), "Cipher    : ECDHE-ECDSA-AES") {
 		t.Errorf("openssl says:\n%s", out)
 	}
-	eventually(t, "the session ends", func() bool { return g.Stats().Listeners[0].Connections == 0 })
+	netlabtest.Eventually(t, "the session ends", func() bool { return g.Stats().Listeners[0].Connections == 0 })
 }

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
@@ -45,16 +44,6 @@ func config(address string, port uint16) gateway.Config {
 			Name: "udp", Protocol: gateway.UDP, Address: netip.MustParseAddr(address), Port: port, Routes: []string{"local"},
 		}},
 		Clusters: []gateway.ClusterConfig{{Name: "local", Endpoints: []string{"127.0.0.0/8", "::1"}}},
-	}
-}
-
-// eventually waits for what another goroutine will make true.
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("did not happen within 20 s: %s", what)
-		}
 	}
 }
 

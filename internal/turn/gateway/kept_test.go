@@ -150,14 +150,14 @@ func TestBandwidthIsNotDoubledByTheKernel(t *testing.T) {
 	c.bind(0x4001, addrOf(peer))
 	c.indicate(addrOf(peer), "before")
 	wantFrom(t, peer, "before")
-	eventually(t, "the channel is in the kernel", func() bool { there, _ := driver.state(); return len(there) == 1 })
+	netlabtest.Eventually(t, "the channel is in the kernel", func() bool { there, _ := driver.state(); return len(there) == 1 })
 	refused := cfg
 	refused.Clusters = []gateway.ClusterConfig{{Name: "local", Endpoints: []string{"127.0.0.9"}}}
 	apply(t, g, refused) // takes the channel back, with its counters
 	apply(t, g, cfg)
 	c.must(stun.MethodCreatePermission, peerAttr(addrOf(peer)))
 	c.indicate(addrOf(peer), "after")
-	eventually(t, "the quota is used up", func() bool { return g.Stats().Reasons["bandwidth"] == 1 })
+	netlabtest.Eventually(t, "the quota is used up", func() bool { return g.Stats().Reasons["bandwidth"] == 1 })
 }
 
 // A datagram that no Data indication can tell the length of does not break the stream.

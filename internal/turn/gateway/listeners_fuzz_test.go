@@ -170,7 +170,7 @@ func TestEveryListenerStandsJunk(t *testing.T) {
 			_ = conn.Close()
 		}
 	}
-	eventually(t, "the attackers' connections are gone", func() bool {
+	netlabtest.Eventually(t, "the attackers' connections are gone", func() bool {
 		s := d.g.Stats()
 		for i := range s.Listeners {
 			if s.Listeners[i].Connections > 0 {

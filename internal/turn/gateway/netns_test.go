@@ -124,7 +124,7 @@ func TestGatewayProcess(t *testing.T) {
 	cfg.Listeners[0].Relay = []netip.Addr{netip.MustParseAddr("10.8.2.1"), netip.MustParseAddr("fd08:2::1")}
 	cfg.Clusters[0].Endpoints = []string{"10.8.2.0/24", "fd08:2::/64"}
 	g := start(t, cfg, gateway.Options{Workers: 2})
-	eventually(t, "the gateway is ready", func() bool { return g.Ready() == nil })
+	netlabtest.Eventually(t, "the gateway is ready", func() bool { return g.Ready() == nil })
 	fmt.Println("serving")
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	if refused := g.Stats().Reasons["send_refused"]; refused != 0 {

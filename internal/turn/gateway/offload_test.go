@@ -72,7 +72,7 @@ func TestOffloadFollowsChannels(t *testing.T) {
 	client.allocate()
 	client.bind(0x4001, peer)
 	client.bind(0x4001, peer) // refreshed
-	eventually(t, "the channel is in the kernel", func() bool { there, _ := driver.state(); return len(there) == 1 })
+	netlabtest.Eventually(t, "the channel is in the kernel", func() bool { there, _ := driver.state(); return len(there) == 1 })
 	there, added := driver.state()
 	if c := there[0]; len(added) != 1 || c.Server != server || c.Peer != peer || c.Number != 0x4001 || c.BytesPerSecond != 0 || c.Allocation == 0 {
 		t.Fatalf("%d added, the kernel has %+v", len(added), c)
@@ -94,9 +94,9 @@ func TestOffloadFollowsChannels(t *testing.T) {
 		t.Fatalf("a peer that no route allows: the kernel has %+v", there)
 	}
 	apply(t, g, limited)
-	eventually(t, "the channel is in the kernel again", func() bool { there, _ := driver.state(); return len(there) == 1 })
+	netlabtest.Eventually(t, "the channel is in the kernel again", func() bool { there, _ := driver.state(); return len(there) == 1 })
 	client.must(stun.MethodRefresh, lifetime(0))
-	eventually(t, "nothing is in the kernel", func() bool { there, _ := driver.state(); return len(there) == 0 })
+	netlabtest.Eventually(t, "nothing is in the kernel", func() bool { there, _ := driver.state(); return len(there) == 0 })
 	if up, down := g.Stats().Totals.Up, g.Stats().Totals.Down; up.Packets != 21 || up.Bytes != 2100 || down.Packets != 21 {
 		t.Errorf("three entries of 7 packets each way count as %+v and %+v", up, down)
 	}

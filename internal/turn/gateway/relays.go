@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync/atomic"
+	"time"
 
 	"github.com/weir-lb/weir/internal/turn/allocation"
 	"github.com/weir-lb/weir/internal/udpio"
@@ -88,6 +89,8 @@ func (rs *relays) Open(a *allocation.Allocation, want allocation.RelayRequest) (
 		return got, errors.New("the listener is gone")
 	}
 	a.Data = c
+	started := w.gateway.options.Now()
+	defer func() { c.counts.allocated(time.Duration(w.gateway.options.Now() - started)) }()
 	if a.TCP {
 		got, err = w.openTCP(c, want)
 	} else {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/turn/allocation"
 	"github.com/weir-lb/weir/internal/turn/routes"
 )
@@ -22,23 +23,23 @@ const applyTimeout = 5 * time.Second
 // limits and lifetimes apply immediately: permissions and channels that the routes do not allow are suspended at once, and
 // an allocation whose credentials were removed ends at its next Refresh. Any goroutine may call Apply. It may wait for name
 // servers; nothing else is blocked during that time.
-func (g *Gateway) Apply(c Config) (Change, error) {
+func (g *Gateway) Apply(c Config) (v1.TurnChange, error) {
 	if err := c.Validate(); err != nil {
-		return Change{}, err
+		return v1.TurnChange{}, err
 	}
 	g.applying.Lock()
 	defer g.applying.Unlock()
 	r, err := g.plan(c.WithDefaults())
 	if err != nil {
-		return Change{}, err
+		return v1.TurnChange{}, err
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.state == closed {
-		return Change{}, errors.New("apply to the TURN gateway: it is closed")
+		return v1.TurnChange{}, errors.New("apply to the TURN gateway: it is closed")
 	}
 	if err := r.open(); err != nil {
-		return Change{}, errors.Join(err, r.undo())
+		return v1.TurnChange{}, errors.Join(err, r.undo())
 	}
 	r.commit()
 	return r.change, nil
@@ -54,7 +55,7 @@ type reload struct {
 	closed    []*listener
 	done      []*listener      // of opened: those that are open already
 	gone      []ListenerConfig // of closed: those that were closed already because a new listener needs their address
-	change    Change
+	change    v1.TurnChange
 }
 
 // continuedListener is a listener that continues under a new config.
@@ -175,7 +176,7 @@ func (k *continuedListener) reload(g *Gateway) {
 }
 
 // Names returns the state of the DNS names in the gateway's clusters.
-func (g *Gateway) Names() []routes.NameStatus { return g.router.Names() }
+func (g *Gateway) Names() []v1.TurnName { return g.router.Names() }
 
 // DrainConfig returns the drain settings in force.
 func (g *Gateway) DrainConfig() DrainConfig {

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/weir-lb/weir/api/v1"
 )
 
 // plan determines what a change requires and whether it is possible. It opens nothing.
 func (g *Gateway) plan(to Config) (*reload, error) {
-	r := &reload{g: g, to: to, change: Change{Ended: map[string]int{}}}
+	r := &reload{g: g, to: to, change: v1.TurnChange{Ended: map[string]int{}}}
 	g.mu.Lock()
 	r.match()
 	first, err := len(g.listeners), g.roomLocked(&to, len(r.opened))
@@ -80,7 +82,7 @@ func (r *reload) match() {
 	r.name()
 }
 
-// name fills in the listener names of Change.
+// name fills in the listener names of a change.
 func (r *reload) name() {
 	old := map[string]bool{}
 	for _, l := range r.closed {

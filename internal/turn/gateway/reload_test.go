@@ -12,6 +12,7 @@ import (
 
 	"github.com/pion/stun/v4"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/routes"
@@ -35,7 +36,7 @@ func at(port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)
 }
 
-func apply(t *testing.T, g *gateway.Gateway, c gateway.Config) gateway.Change {
+func apply(t *testing.T, g *gateway.Gateway, c gateway.Config) v1.TurnChange {
 	t.Helper()
 	change, err := g.Apply(c)
 	if err != nil {
@@ -44,7 +45,7 @@ func apply(t *testing.T, g *gateway.Gateway, c gateway.Config) gateway.Change {
 	return change
 }
 
-func wantChange(t *testing.T, got, want gateway.Change) {
+func wantChange(t *testing.T, got, want v1.TurnChange) {
 	t.Helper()
 	if want.Ended == nil {
 		want.Ended = map[string]int{}
@@ -148,18 +149,18 @@ func TestReloadUnderAThousandAllocations(t *testing.T) {
 	}
 	wait := func(n int64) {
 		from := pings.Load()
-		eventually(t, "the clients go on", func() bool { return pings.Load() > from+n })
+		netlabtest.Eventually(t, "the clients go on", func() bool { return pings.Load() > from+n })
 	}
 	wait(100)
-	wantChange(t, apply(t, g, after), gateway.Change{Restarted: []string{"b"}, Ended: map[string]int{"revoked": 100}, Permissions: 900, Channels: 900})
+	wantChange(t, apply(t, g, after), v1.TurnChange{Restarted: []string{"b"}, Ended: map[string]int{"revoked": 100}, Permissions: 900, Channels: 900})
 	wait(1800)
 	for range 5 { // the same again, and back and forth: nobody loses anything
-		wantChange(t, apply(t, g, after), gateway.Change{})
+		wantChange(t, apply(t, g, after), v1.TurnChange{})
 		wait(100)
-		wantChange(t, apply(t, g, before), gateway.Change{Restarted: []string{"b"}, Resumed: 1800})
+		wantChange(t, apply(t, g, before), v1.TurnChange{Restarted: []string{"b"}, Resumed: 1800})
 		inA[0].ping(toGoes, "the route is back")
 		wait(100)
-		wantChange(t, apply(t, g, after), gateway.Change{Restarted: []string{"b"}, Permissions: 900, Channels: 900})
+		wantChange(t, apply(t, g, after), v1.TurnChange{Restarted: []string{"b"}, Permissions: 900, Channels: 900})
 	}
 	wait(1800)
 	close(stop)
@@ -234,7 +235,7 @@ func TestReloadIsAllOrNothing(t *testing.T) {
 			}
 		})
 	}
-	wantChange(t, apply(t, g, good), gateway.Change{})
+	wantChange(t, apply(t, g, good), v1.TurnChange{})
 }
 
 // Who may allocate changes at once; what is allocated flows on and ends with its lifetime.
@@ -247,7 +248,7 @@ func TestReloadOfCredentials(t *testing.T) {
 	old.allocate()
 	old.bind(toStays, peer)
 	c.Auth.Users = []gateway.UserConfig{{Name: "user2", Password: "passwd2"}}
-	wantChange(t, apply(t, g, c), gateway.Change{})
+	wantChange(t, apply(t, g, c), v1.TurnChange{})
 	old.ping(toStays, "flows on")
 	if code := codeOf(old.request(stun.MethodRefresh, lifetime(600))); code != 401 {
 		t.Errorf("refresh of a user who is gone: %d, want 401", code)
@@ -259,7 +260,7 @@ func TestReloadOfCredentials(t *testing.T) {
 	other.user, other.pass = "user2", "passwd2"
 	other.allocate()
 	c.Quotas.AllocationsPerUser = 1
-	wantChange(t, apply(t, g, c), gateway.Change{})
+	wantChange(t, apply(t, g, c), v1.TurnChange{})
 	another := dial(t, at(port))
 	another.user, another.pass = "user2", "passwd2"
 	if code := codeOf(another.request(stun.MethodAllocate, udpTransport)); code != 486 {
@@ -281,7 +282,7 @@ func TestReloadKeepsRenamedListeners(t *testing.T) {
 	c = twoListeners(ports[0], ports[1])
 	c.Listeners[0].Name, c.Listeners[1].Name = "b", "renamed"
 	c.Listeners[0].Relay = []netip.Addr{netip.MustParseAddr("127.0.0.99")}
-	wantChange(t, apply(t, g, c), gateway.Change{})
+	wantChange(t, apply(t, g, c), v1.TurnChange{})
 	s := g.Stats()
 	if len(s.Listeners) != 2 || s.Listeners[0].Name != "b" || s.Listeners[0].Allocations != 5 || s.Listeners[1].Name != "renamed" || s.Listeners[1].Allocations != 5 {
 		t.Errorf("listeners %+v", s.Listeners)
@@ -319,7 +320,7 @@ func TestReloadOfAListenerWhoseAddressIsTaken(t *testing.T) {
 	old := dial(t, at(port))
 	old.allocate()
 	c = config("0.0.0.0", port)
-	wantChange(t, apply(t, g, c), gateway.Change{Restarted: []string{"udp"}, Ended: map[string]int{"revoked": 1}})
+	wantChange(t, apply(t, g, c), v1.TurnChange{Restarted: []string{"udp"}, Ended: map[string]int{"revoked": 1}})
 	dial(t, at(port)).allocate()
 }
 
@@ -340,10 +341,10 @@ func TestReloadFindsNamesFirst(t *testing.T) {
 	client.allocate()
 	client.bind(toStays, netip.MustParseAddrPort("198.18.0.7:5000"))
 	c.Clusters[0].Endpoints = []string{"media.example:5000"}
-	wantChange(t, apply(t, g, c), gateway.Change{})
+	wantChange(t, apply(t, g, c), v1.TurnChange{})
 	if lookups.Load() == 0 || len(g.Names()) != 1 {
 		t.Error("the name was not looked up")
 	}
 	c.Clusters[0].Endpoints = []string{"media.example:5001"}
-	wantChange(t, apply(t, g, c), gateway.Change{Channels: 1})
+	wantChange(t, apply(t, g, c), v1.TurnChange{Channels: 1})
 }

@@ -193,7 +193,7 @@ func testRestart(t *testing.T, workers int) {
 	for _, c := range clients {
 		c.must(stun.MethodRefresh, lifetime(0))
 	}
-	eventually(t, "what ended is kept no more", func() bool {
+	netlabtest.Eventually(t, "what ended is kept no more", func() bool {
 		sockets, records := store.sizes()
 		return sockets == workers && records == 0
 	})

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/turn/allocation"
 )
 
@@ -42,7 +43,11 @@ func (l *listener) stats(held Counts) ListenerStats {
 		Reasons: map[string]uint64{}, Counts: held,
 	}
 	for i := range l.counts {
-		l.counts[i].into(&s.Counts, s.Reasons)
+		n := &l.counts[i]
+		n.into(&s.Counts, s.Reasons)
+		n.mu.Lock()
+		s.AllocateTime.Add(&n.allocate)
+		n.mu.Unlock()
 	}
 	if l.stream != nil {
 		l.stream.addStats(&s)
@@ -140,9 +145,9 @@ func (h *held) countClusters(a *allocation.Allocation) {
 }
 
 // Users calls yield for every allocation until it returns false.
-func (g *Gateway) Users(yield func(User) bool) {
+func (g *Gateway) Users(yield func(v1.TurnUser) bool) {
 	g.offload.count()
-	var users []User
+	var users []v1.TurnUser
 	wall := g.offset()
 	g.mu.Lock()
 	g.doLocked(func(w *worker) {
@@ -160,7 +165,7 @@ func (g *Gateway) Users(yield func(User) bool) {
 }
 
 // userOf describes an allocation. wall is what to add to its times to get wall-clock times.
-func userOf(a *allocation.Allocation, wall int64) User {
+func userOf(a *allocation.Allocation, wall int64) v1.TurnUser {
 	last := func(t *allocation.Traffic) int64 {
 		if at := t.Last.Load(); at != 0 {
 			return at + wall
@@ -168,11 +173,11 @@ func userOf(a *allocation.Allocation, wall int64) User {
 		return 0
 	}
 	c := a.Data.(*client)
-	u := User{
+	u := v1.TurnUser{
 		ID: a.ID, User: a.User, Client: a.Path.Client, Transport: a.Path.Transport.String(), Listener: c.listener.current().Name,
 		TCP: a.TCP, Created: a.Created + wall, Expires: a.Expires + wall, LastUp: last(&a.Up), LastDown: last(&a.Down),
-		Up:   Traffic{a.Up.Packets.Load(), a.Up.Bytes.Load()},
-		Down: Traffic{a.Down.Packets.Load(), a.Down.Bytes.Load()},
+		Up:   Traffic{Packets: a.Up.Packets.Load(), Bytes: a.Up.Bytes.Load()},
+		Down: Traffic{Packets: a.Down.Packets.Load(), Bytes: a.Down.Bytes.Load()},
 	}
 	for family, r := range a.Relay {
 		if r.IsValid() {

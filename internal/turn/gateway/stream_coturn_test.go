@@ -57,7 +57,7 @@ func TestCoturnClientOverStreams(t *testing.T) {
 				}
 				all.Wait()
 				if transport.protocol != gateway.DTLS { // this client says no goodbye there
-					eventually(t, "every connection and its allocation ends", func() bool {
+					netlabtest.Eventually(t, "every connection and its allocation ends", func() bool {
 						s := g.Stats()
 						return s.Totals.Allocations == 0 && s.Listeners[0].Connections == 0
 					})

@@ -35,7 +35,7 @@ func TestIdleTCPClients(t *testing.T) {
 		}
 		clients = append(clients, conn)
 	}
-	eventually(t, "all are accepted", func() bool { return connections() == idle })
+	netlabtest.Eventually(t, "all are accepted", func() bool { return connections() == idle })
 	each := float64(inUse()-memory) / idle
 	if more := runtime.NumGoroutine() - goroutines; more > 10 || each > 2048 {
 		t.Errorf("%.0f bytes and %.2f goroutines for each idle client, want at most 2048 and none", each, float64(more)/idle)
@@ -70,11 +70,11 @@ func TestTCPGuestFlood(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = conn.Close() })
 	}
-	eventually(t, "the flood is turned away", func() bool {
+	netlabtest.Eventually(t, "the flood is turned away", func() bool {
 		reasons := g.Stats().Reasons
 		return reasons["guest_refused"]+reasons["guest_evicted"]+reasons["connection_refused"] >= 4*limit
 	})
-	eventually(t, "no more are left than allowed", func() bool { return g.Stats().Listeners[0].Connections <= limit+1 })
+	netlabtest.Eventually(t, "no more are left than allowed", func() bool { return g.Stats().Listeners[0].Connections <= limit+1 })
 	for range 3 {
 		conn := connectStream(t, server, false)
 		_ = conn.SetDeadline(time.Now().Add(20 * time.Second))

@@ -71,17 +71,17 @@ func TestStreamJunk(t *testing.T) {
 				t.Fatal(err)
 			}
 			ended(t, conn)
-			eventually(t, reason, func() bool { return g.Stats().Reasons[reason] == 1 })
+			netlabtest.Eventually(t, reason, func() bool { return g.Stats().Reasons[reason] == 1 })
 		}
 		if secure { // and below TLS
 			conn := connectStream(t, server, false)
 			_, _ = conn.Write(bytes.Repeat([]byte("no TLS either\n"), 100))
 			ended(t, conn)
-			eventually(t, "the handshake fails", func() bool { return g.Stats().Reasons["handshake_failed"] == 1 })
+			netlabtest.Eventually(t, "the handshake fails", func() bool { return g.Stats().Reasons["handshake_failed"] == 1 })
 		}
 		binding(t, good)
 		_ = good.Close()
-		eventually(t, "nothing is left", func() bool { return g.Stats().Listeners[0].Connections == 0 })
+		netlabtest.Eventually(t, "nothing is left", func() bool { return g.Stats().Listeners[0].Connections == 0 })
 	}
 }
 
@@ -101,11 +101,11 @@ func TestHandshakeFlood(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = conn.Close() })
 	}
-	eventually(t, "the flood is turned away", func() bool {
+	netlabtest.Eventually(t, "the flood is turned away", func() bool {
 		s := g.Stats()
 		return s.Reasons["handshake_refused"]+s.Reasons["handshake_evicted"] >= flood-limit
 	})
-	eventually(t, "no more connections are left than allowed", func() bool { return g.Stats().Listeners[0].Connections <= limit+1 })
+	netlabtest.Eventually(t, "no more connections are left than allowed", func() bool { return g.Stats().Listeners[0].Connections <= limit+1 })
 	binding(t, established)
 	binding(t, connectStream(t, server, true)) // a new one, from an address of its own
 }
@@ -144,12 +144,12 @@ func TestDTLSFlood(t *testing.T) {
 			_ = half.Handshake()
 		})
 	}
-	eventually(t, "the flood is turned away", func() bool {
+	netlabtest.Eventually(t, "the flood is turned away", func() bool {
 		s := g.Stats()
 		return s.Reasons["handshake_refused"]+s.Reasons["handshake_evicted"] >= sources-limit
 	})
 	clients.Wait()
-	eventually(t, "no more connections are left than allowed", func() bool { return g.Stats().Listeners[0].Connections <= limit+1 })
+	netlabtest.Eventually(t, "no more connections are left than allowed", func() bool { return g.Stats().Listeners[0].Connections <= limit+1 })
 	binding(t, established)
 	binding(t, dialDTLS(t, listenUDP(t, "127.0.0.1"), server))
 }

@@ -83,7 +83,7 @@ func TestTLSRecordsCut(t *testing.T) {
 			_ = client.conn.Close()
 		}
 	}
-	eventually(t, "nothing is left", func() bool { return g.Stats().Listeners[0].Connections == 0 })
+	netlabtest.Eventually(t, "nothing is left", func() bool { return g.Stats().Listeners[0].Connections == 0 })
 }
 
 // A request that comes in one piece with the end of the client's handshake is answered: no more bytes follow to tell of it.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/pion/stun/v4"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/routes"
@@ -31,7 +32,7 @@ func TestRestartWhileSuspended(t *testing.T) {
 	g, _ = run(t, without, gateway.Options{Workers: 1, Store: store})
 	c.send(0x4001, "lost")
 	sendTo(t, peer, c.relays[0], "lost")
-	eventually(t, "both directions are dropped", func() bool { return g.Stats().Reasons["suspended"] == 2 })
+	netlabtest.Eventually(t, "both directions are dropped", func() bool { return g.Stats().Reasons["suspended"] == 2 })
 	if s := g.Stats().Totals; s.Suspended != 2 || s.Permissions != 0 || s.Channels != 0 || s.Allocations != 1 {
 		t.Errorf("%+v", s)
 	}
@@ -39,7 +40,7 @@ func TestRestartWhileSuspended(t *testing.T) {
 		t.Errorf("the refresh of a suspended permission: %d, want 403", code)
 	}
 	c.must(stun.MethodRefresh, lifetime(600))
-	wantChange(t, apply(t, g, with), gateway.Change{Resumed: 2})
+	wantChange(t, apply(t, g, with), v1.TurnChange{Resumed: 2})
 	c.send(0x4001, "up")
 	from := wantFrom(t, peer, "up")
 	sendTo(t, peer, from, "down")
@@ -72,7 +73,7 @@ func TestNameThatIsIncompleteForAMoment(t *testing.T) {
 	c.bind(0x4001, netip.MustParseAddrPort("198.18.0.1:5000"))
 	c.bind(0x4002, netip.MustParseAddrPort("198.18.0.2:5000"))
 	set("198.18.0.1")
-	eventually(t, "one peer is suspended", func() bool { s := g.Stats().Totals; return s.Suspended == 2 && s.Channels == 1 })
+	netlabtest.Eventually(t, "one peer is suspended", func() bool { s := g.Stats().Totals; return s.Suspended == 2 && s.Channels == 1 })
 	set("198.18.0.1", "198.18.0.2")
-	eventually(t, "it resumes", func() bool { s := g.Stats().Totals; return s.Suspended == 0 && s.Channels == 2 && s.Permissions == 2 })
+	netlabtest.Eventually(t, "it resumes", func() bool { s := g.Stats().Totals; return s.Suspended == 0 && s.Channels == 2 && s.Permissions == 2 })
 }

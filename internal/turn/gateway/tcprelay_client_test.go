@@ -149,7 +149,7 @@ func TestTCPRelayPassive(t *testing.T) {
 	}
 	data := control.bindData(server, connectionID(t, m), "")
 	exchangeHalfClosed(t, data, conn.(*net.TCPConn), "")
-	eventually(t, "the data connection ends with both halves", func() bool { return g.Stats().Listeners[0].Connections == 1 })
+	netlabtest.Eventually(t, "the data connection ends with both halves", func() bool { return g.Stats().Listeners[0].Connections == 1 })
 	if s := g.Stats(); s.Totals.Up.Bytes != 1<<20 || s.Totals.Down.Bytes != 1<<20 {
 		t.Errorf("counted %+v", s.Totals)
 	}
@@ -162,7 +162,7 @@ func TestTCPRelayPassive(t *testing.T) {
 	if !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("a peer without permission: %v", err)
 	}
-	eventually(t, "and is counted", func() bool { return g.Stats().Reasons["no_permission"] == 1 })
+	netlabtest.Eventually(t, "and is counted", func() bool { return g.Stats().Reasons["no_permission"] == 1 })
 }
 
 // A route that is gone for a moment ends no connection: what either side sends meanwhile waits, and arrives when the route is back.
@@ -255,7 +255,7 @@ func TestTCPRelayActive(t *testing.T) {
 	control.must(stun.MethodRefresh, lifetime(0))
 	ended(t, data)
 	ended(t, conn)
-	eventually(t, "only the control connection is left", func() bool { return g.Stats().Listeners[0].Connections == 1 })
+	netlabtest.Eventually(t, "only the control connection is left", func() bool { return g.Stats().Listeners[0].Connections == 1 })
 	control.must(stun.MethodAllocate, tcpTransport) // which may go on
 }
 
@@ -306,7 +306,7 @@ func TestTCPRelayBindRefused(t *testing.T) {
 			t.Errorf("%s: %d connections are counted", name, n)
 		}
 		_ = conn.Close()
-		eventually(t, "it is gone", func() bool { return g.Stats().Listeners[0].Connections == 1 })
+		netlabtest.Eventually(t, "it is gone", func() bool { return g.Stats().Listeners[0].Connections == 1 })
 	}
 	exchangeHalfClosed(t, control.bindData(server, connectionID(t, m), ""), peer.(*net.TCPConn), "") // of the peer's, as ever
 }
@@ -343,5 +343,5 @@ func TestTCPRelayOverTLS(t *testing.T) {
 	_ = data.Close()
 	ended(t, conn)
 	_ = conn.Close()
-	eventually(t, "only the control connection is left", func() bool { return g.Stats().Listeners[0].Connections == 1 })
+	netlabtest.Eventually(t, "only the control connection is left", func() bool { return g.Stats().Listeners[0].Connections == 1 })
 }

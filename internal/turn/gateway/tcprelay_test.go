@@ -26,7 +26,7 @@ func TestCoturnClientOverTCPRelays(t *testing.T) {
 			port := netlabtest.UDPPort(t)
 			g := start(t, streamConfig(test.protocol, test.address, port), gateway.Options{Workers: 2})
 			uclient(t, port, test.address, test.flags+" -u user1 -w passwd1 -L "+test.address+" -n 20 -m 4 -z 5")
-			eventually(t, "every connection and its allocation ends", func() bool {
+			netlabtest.Eventually(t, "every connection and its allocation ends", func() bool {
 				s := g.Stats()
 				return s.Totals.Allocations == 0 && s.Listeners[0].Connections == 0
 			})

@@ -113,7 +113,7 @@ func TestIndicationsBothWays(t *testing.T) {
 			t.Fatalf("data %q from %v, %v", data, from, err)
 		}
 	}
-	eventually(t, "strangers are counted", func() bool { return g.Stats().Reasons["no_permission"] == 4 })
+	netlabtest.Eventually(t, "strangers are counted", func() bool { return g.Stats().Reasons["no_permission"] == 4 })
 }
 
 // What cannot be relayed is dropped, counted by its reason, and harms nobody.
@@ -141,9 +141,9 @@ func TestDropsAreCounted(t *testing.T) {
 	wantFrom(t, peer, "still here")
 	want := map[string]uint64{"no_allocation": 1, "no_channel": 1, "no_permission": 1, "forbidden": 1}
 	for name, n := range want { // which sockets of this machine sent first is not said
-		eventually(t, name, func() bool { return g.Stats().Reasons[name] >= n })
+		netlabtest.Eventually(t, name, func() bool { return g.Stats().Reasons[name] >= n })
 	}
-	eventually(t, "malformed", func() bool { return g.Stats().Reasons["malformed"] >= 3 })
+	netlabtest.Eventually(t, "malformed", func() bool { return g.Stats().Reasons["malformed"] >= 3 })
 	for name, n := range want {
 		if got := g.Stats().Reasons[name]; got != n {
 			t.Errorf("%s was counted %d times, want %d", name, got, n)
@@ -287,7 +287,7 @@ func TestBandwidth(t *testing.T) {
 	for range 20 {
 		c.send(0x4001, strings.Repeat("x", 1000))
 	}
-	eventually(t, "all are counted", func() bool {
+	netlabtest.Eventually(t, "all are counted", func() bool {
 		s := g.Stats()
 		return s.Totals.Up.Packets+s.Reasons["bandwidth"] == 20
 	})

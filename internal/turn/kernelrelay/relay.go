@@ -64,10 +64,10 @@ type Traffic struct {
 type Report struct {
 	Hook       string                   `json:"hook"` // xdp, tcx, mixed or none
 	Interfaces []attach.InterfaceReport `json:"interfaces"`
-	Channels   int                      `json:"channels"`
+	Channels   int                      `json:"channels" metric:"weir_turn_offload_channels" help:"Channels that the kernel relays."`
 	Max        int                      `json:"max_channels"`
-	Refused    map[string]uint64        `json:"refused"` // channels that stayed in user space, by reason
-	Packets    map[string]uint64        `json:"packets"` // by what became of them
+	Refused    map[string]uint64        `json:"refused" metric:"weir_turn_offload_refused_total" key:"reason" help:"Channels that stayed in user space, by reason."`      // channels that stayed in user space, by reason
+	Packets    map[string]uint64        `json:"packets" metric:"weir_turn_offload_packets_total" key:"end" help:"Packets that the programs saw, by what became of them."` // by what became of them
 }
 
 // Errors of Add: the channel stays in user space.

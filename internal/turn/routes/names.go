@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/weir-lb/weir/api/v1"
 )
 
 const (
@@ -19,34 +21,23 @@ const (
 
 // name is what a Router knows about one DNS name.
 type name struct {
-	NameStatus
+	v1.TurnName
 	refresh time.Duration
 	next    time.Time // when it is looked up again
 	gone    int       // consecutive answers "no such name"
 }
 
-// NameStatus is what is known about a DNS name.
-type NameStatus struct {
-	Name      string       `json:"name"`
-	Addresses []netip.Addr `json:"addresses"`         // those of the last valid answer
-	Dropped   int          `json:"dropped,omitempty"` // addresses beyond MaxAddresses
-	Lookups   uint64       `json:"lookups"`
-	Failures  uint64       `json:"failures"`
-	Error     string       `json:"error,omitempty"` // of the last look-up
-	Changed   time.Time    `json:"changed,omitzero"`
-}
-
 // Names returns what is known about each name, sorted.
-func (r *Router) Names() []NameStatus {
+func (r *Router) Names() []v1.TurnName {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	list := make([]NameStatus, 0, len(r.names))
+	list := make([]v1.TurnName, 0, len(r.names))
 	for _, n := range r.names {
-		status := n.NameStatus
+		status := n.TurnName
 		status.Addresses = slices.Clone(status.Addresses)
 		list = append(list, status)
 	}
-	slices.SortFunc(list, func(a, b NameStatus) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(list, func(a, b v1.TurnName) int { return strings.Compare(a.Name, b.Name) })
 	return list
 }
 

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-lb/weir/api/v1"
 )
 
 // DefaultRefresh is the time between two look-ups of a name, as in STUNner.
@@ -117,7 +119,7 @@ func (r *Router) Commit(p *Prepared) *Table {
 	for n, refresh := range wanted {
 		known := r.names[n]
 		if known == nil {
-			known = &name{NameStatus: NameStatus{Name: n}, next: now}
+			known = &name{TurnName: v1.TurnName{Name: n}, next: now}
 			r.names[n] = known
 			if a, ok := p.answers[n]; ok {
 				r.takeLocked(known, a, now)

@@ -90,7 +90,7 @@ func (w *worker) run() error {
 		var woken bool
 		var err error
 		if n > 0 { // it has just been busy
-			n, woken, err = w.poller.WaitBusy(tokens)
+			n, woken, err = w.poller.WaitBusy(tokens, time.Millisecond)
 		} else {
 			n, woken, err = w.poller.Wait(tokens, time.Duration(max(w.nextTick-now, 0)))
 		}

@@ -7,6 +7,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+
+	"github.com/weir-lb/weir/api/v1"
 )
 
 // Hook says where the program runs.
@@ -170,13 +172,7 @@ func TCXNeighbours(index int, own map[ebpf.ProgramID]bool) []string {
 }
 
 // InterfaceReport is one attached interface.
-type InterfaceReport struct {
-	Name   string   `json:"name"`
-	Hook   string   `json:"hook"`
-	Why    string   `json:"why"`
-	Gone   bool     `json:"gone,omitempty"`   // the interface is not there
-	Beside []string `json:"beside,omitempty"` // other programs on the hook, when weir attached
-}
+type InterfaceReport = v1.EBPFInterface
 
 func (a *Interface) Report() InterfaceReport {
 	return InterfaceReport{Name: a.Name, Hook: a.Hook.String(), Why: a.Why, Beside: a.Beside, Gone: a.Gone}

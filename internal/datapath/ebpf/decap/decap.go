@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/nexthop"
 )
 
@@ -210,21 +211,15 @@ func (d *Decap) setLocal(ip net.IP, there bool) error {
 	return nil
 }
 
-// Count is what had one outcome. Bytes are of frames, tunnel included.
-type Count struct {
-	Packets uint64 `json:"packets"`
-	Bytes   uint64 `json:"bytes"`
-}
-
-// Counters returns the counts by outcome (ipip, gue, refused, malformed, …).
-func (d *Decap) Counters() (map[string]Count, error) {
-	counts := make(map[string]Count, len(d.names))
+// Counters returns frames and their bytes, tunnel included, by outcome (ipip, gue, refused, malformed, …).
+func (d *Decap) Counters() (map[string]v1.Count, error) {
+	counts := make(map[string]v1.Count, len(d.names))
 	for i, name := range d.names {
 		var perCPU []xdpTunnelCount
 		if err := d.collection.Maps["tunnel_counts"].Lookup(uint32(i), &perCPU); err != nil {
 			return nil, fmt.Errorf("read the counter %s: %w", name, err)
 		}
-		var sum Count
+		var sum v1.Count
 		for _, c := range perCPU {
 			sum.Packets += c.Packets
 			sum.Bytes += c.Bytes

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/steering/flow"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
@@ -19,7 +20,7 @@ type backend struct {
 	t    *testing.T
 	host *netlab.Host
 	d    *Decap
-	seen map[string]Count
+	seen map[string]v1.Count
 }
 
 func newBackend(t *testing.T, hook Hook) *backend {

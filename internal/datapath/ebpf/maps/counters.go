@@ -64,7 +64,7 @@ func (t *Tables) Evictions() (evicted, displaced uint64) {
 }
 
 // FragmentEvictions sums the evictions of fragment entries over the CPUs, by enum fragment_rank of frag.h.
-func (t *Tables) FragmentEvictions() (sums [4]uint64) {
+func (t *Tables) FragmentEvictions() (sums [bpf.Ranks]uint64) {
 	for rank := range sums {
 		var perCPU []uint64
 		if err := t.Maps[bpf.MapFragmentEvictions].Lookup(uint32(rank), &perCPU); err != nil {

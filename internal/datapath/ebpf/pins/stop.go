@@ -15,17 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
-)
 
-// Stopped is what Stop removed.
-type Stopped struct {
-	PinPath    string   `json:"pin_path"`
-	Ended      int      `json:"ended_process,omitempty"` // the weir that served it
-	Links      []string `json:"links"`
-	Maps       int      `json:"maps"`
-	Neighbours int      `json:"neighbours"` // made managed, now the kernel's own business again
-	Offloads   int      `json:"offloads"`   // interfaces whose GRO is off again
-}
+	"github.com/weir-lb/weir/api/v1"
+)
 
 // stopTimeout is how long a running weir gets to end.
 const stopTimeout = 15 * time.Second
@@ -33,7 +25,7 @@ const stopTimeout = 15 * time.Second
 // Stop ends the data path of a pin path and removes all that it made: links,
 // maps, managed neighbours, offload settings. A weir that serves it is asked to
 // end first. Nil without an error: there was nothing.
-func Stop(ctx context.Context, path string, log *slog.Logger) (*Stopped, error) {
+func Stop(ctx context.Context, path string, log *slog.Logger) (*v1.EBPFStopped, error) {
 	p, err := FindDir(path)
 	ended := 0
 	if errors.Is(err, ErrInUse) {
@@ -45,7 +37,7 @@ func Stop(ctx context.Context, path string, log *slog.Logger) (*Stopped, error) 
 		return nil, err
 	}
 	defer p.Release()
-	s := &Stopped{PinPath: p.Path, Ended: ended, Links: []string{}}
+	s := &v1.EBPFStopped{PinPath: p.Path, Ended: ended, Links: []string{}}
 	for _, pin := range names(p.linksDir()) {
 		if err := p.Detach(pin); err != nil {
 			return s, err
@@ -94,7 +86,7 @@ func endHolder(ctx context.Context, path string) (*Dir, int, error) {
 }
 
 // Undo takes back what was changed on the machine.
-func (k *Store) Undo(s *Stopped, log *slog.Logger) {
+func (k *Store) Undo(s *v1.EBPFStopped, log *slog.Logger) {
 	var f Fixture
 	home := attach.NamespaceID()
 	if err := k.Read(FixtureText, &f); err == nil && f.Netns != 0 {

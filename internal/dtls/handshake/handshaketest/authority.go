@@ -7,6 +7,7 @@ import (
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -14,6 +15,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,7 +32,10 @@ type Authority struct {
 
 var serial atomic.Int64
 
-// NewKey makes a key: "P-256", "P-384", "P-521" or "Ed25519".
+// rsaKey makes one RSA key for all: that takes long.
+var rsaKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
+
+// NewKey makes a key: "P-256", "P-384", "P-521", "Ed25519" or "RSA".
 func NewKey(t testing.TB, kind string) crypto.Signer {
 	t.Helper()
 	var key crypto.Signer
@@ -44,6 +49,8 @@ func NewKey(t testing.TB, kind string) crypto.Signer {
 		key, err = ecdsa.GenerateKey(elliptic.P521(), rand.Reader)
 	case "Ed25519":
 		_, key, err = ed25519.GenerateKey(rand.Reader)
+	case "RSA":
+		key, err = rsaKey()
 	default:
 		t.Fatalf("no such key: %s", kind)
 	}

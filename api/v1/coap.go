@@ -1,0 +1,162 @@
+package v1
+
+import "net/netip"
+
+// CoAPStatus is the answer of GET /status of `weir coap server`.
+type CoAPStatus struct {
+	Version     string          `json:"version"`     // of the binary
+	Credentials CoAPCredentials `json:"credentials"` // pre-shared keys in use
+	Listeners   []CoAPListener  `json:"listeners"`   // plain, DTLS, then cluster nodes, each in the configured order
+}
+
+// CoAPCredentials are the pre-shared keys in use.
+type CoAPCredentials struct {
+	Generation uint64 `json:"generation"`      // 1 at the start, plus 1 for every successful reload
+	Identities int    `json:"identities"`      // in the PSK file
+	Demo       bool   `json:"demo"`            // the public sandbox identities are accepted
+	Error      string `json:"error,omitempty"` // why the last reload failed; absent: it did not
+}
+
+// CoAPListener is one listener.
+type CoAPListener struct {
+	URI        string         `json:"uri"`                 // such as coap://127.0.0.1:5683
+	Addr       netip.AddrPort `json:"address"`             // that clients send to
+	Secure     bool           `json:"secure"`              // over DTLS
+	NodeID     *uint32        `json:"node_id,omitempty"`   // of a cluster node; absent: it is none
+	Management netip.AddrPort `json:"management,omitzero"` // internal address of a cluster node; absent: it is none
+	Engine     DTLSCounters   `json:"engine"`              // datagrams, records and sessions
+	Exchange   CoAPCounters   `json:"exchange"`            // messages
+	Pending    int            `json:"pending"`             // messages that await an acknowledgement or their time
+	Cluster    *CoAPCluster   `json:"cluster,omitempty"`   // what went to and came from other nodes; absent: it is no cluster node
+	Nodes      []CoAPNode     `json:"nodes,omitempty"`     // nodes of the cluster, the one that answers first; absent: it is no cluster node
+}
+
+// DTLSCounters count since the start, except Sessions, HalfOpen and UnprovenPeers, which are current.
+type DTLSCounters struct {
+	Sessions uint64 `json:"sessions"`  // of DTLS, and peers of plain CoAP
+	HalfOpen uint64 `json:"half_open"` // handshakes under way
+
+	Rounds     uint64 `json:"rounds"`         // of the workers; datagrams per round show how large batches are
+	Datagrams  uint64 `json:"datagrams"`      // received
+	RecordsIn  uint64 `json:"records_in"`     // received
+	RecordsOut uint64 `json:"records_out"`    // sent
+	Requests   uint64 `json:"requests"`       // messages given to CoAP
+	BytesIn    uint64 `json:"received_bytes"` // payload of UDP
+	BytesOut   uint64 `json:"sent_bytes"`     // payload of UDP
+
+	HelloVerifies    uint64 `json:"hello_verifies"`     // ClientHellos answered without keeping anything
+	HellosIgnored    uint64 `json:"hellos_ignored"`     // ClientHellos that are not well formed, or in fragments
+	Handshakes       uint64 `json:"handshakes"`         // completed
+	Resumed          uint64 `json:"handshakes_resumed"` // of those, the ones that resumed a session
+	HandshakesFailed uint64 `json:"handshakes_failed"`  // refused, given up, wrong key, no room for the session
+	HalfOpenEvicted  uint64 `json:"half_open_evicted"`  // handshakes under way that made room for newer ones
+	Replaced         uint64 `json:"replaced"`           // sessions whose address made a new one
+	Renegotiations   uint64 `json:"renegotiations"`     // asked for by clients, all refused
+
+	BadMACs            uint64 `json:"bad_macs"`             // records that failed to open, of sessions and of handshakes
+	ForgedDropped      uint64 `json:"forged_dropped"`       // records not tried, because too many from their source had failed to open
+	ForgersEvicted     uint64 `json:"forgers_evicted"`      // sources of such records that made room for others
+	Spent              uint64 `json:"sessions_spent"`       // sessions ended because too many records had failed to open
+	Replays            uint64 `json:"replays"`              // records received again
+	Malformed          uint64 `json:"malformed"`            // records that are not well formed
+	UnknownCIDs        uint64 `json:"unknown_cids"`         // records whose connection id belongs to no session
+	UnknownAddress     uint64 `json:"unknown_address"`      // records whose address belongs to no session
+	SessionsFull       uint64 `json:"sessions_full"`        // new peers turned away
+	Evicted            uint64 `json:"evicted"`              // sessions, and plain peers whose proof had expired, that made room
+	EvictedSuperseded  uint64 `json:"evicted_superseded"`   // of these, sessions whose address has a newer one
+	EvictedOverShare   uint64 `json:"evicted_over_share"`   // of these, sessions of the identity that held most
+	EvictedOwnIdentity uint64 `json:"evicted_own_identity"` // of these, sessions of the identity that made the new one
+	EvictedStale       uint64 `json:"evicted_stale"`        // of these, sessions that were silent for long
+	Expired            uint64 `json:"sessions_expired"`     // sessions that were silent beyond their lifetime
+	Closed             uint64 `json:"closed"`               // peers that ended, for whatever reason
+	Alerts             uint64 `json:"alerts"`               // received, authentic
+	AddressChanges     uint64 `json:"address_changes"`      // of sessions
+	AddressesProven    uint64 `json:"addresses_proven"`     // addresses that proved themselves after a change, or plain peers'
+	PathChallenges     uint64 `json:"path_challenges"`      // sent to new addresses of sessions (RFC 9853)
+	UnprovenPeers      uint64 `json:"unproven_peers"`       // plain peers that may be evicted, now
+	UnprovenEvicted    uint64 `json:"unproven_evicted"`     // unproven plain peers that made room
+	Amplified          uint64 `json:"amplified"`            // datagrams not sent, because they exceed the budget of an unproven address
+	EarlyHeld          uint64 `json:"early_held"`           // requests that came before the Finished and were kept
+	SendErrors         uint64 `json:"send_errors"`          // datagrams that the kernel refused
+
+	Foreign        uint64 `json:"foreign"`         // datagrams given to the cluster
+	ForeignUnknown uint64 `json:"foreign_unknown"` // datagrams whose owner the cluster did not know
+	Injected       uint64 `json:"injected"`        // datagrams that came by way of another node
+	Returned       uint64 `json:"returned"`        // records sent by way of another node
+	HandedOver     uint64 `json:"handed_over"`     // datagrams given to another worker
+	QueueFull      uint64 `json:"queue_full"`      // datagrams that another worker had no room for
+	Truncated      uint64 `json:"truncated"`       // datagrams longer than a receive buffer
+	KernelDrops    uint64 `json:"kernel_drops"`    // datagrams that the sockets' queues had no room for
+}
+
+// CoAPCounters count messages since the start.
+type CoAPCounters struct {
+	Requests        uint64 `json:"requests"`        // executed, repeated safe requests included
+	Responses       uint64 `json:"responses"`       // matched to a request of this node
+	Malformed       uint64 `json:"malformed"`       // datagrams that are no well-formed message
+	BadOptions      uint64 `json:"bad_options"`     // messages rejected for a critical option
+	Duplicates      uint64 `json:"duplicates"`      // recognised by their message id
+	Forgotten       uint64 `json:"forgotten"`       // duplicates of an unsafe request whose answer was no longer stored: not executed, not answered
+	Overwritten     uint64 `json:"overwritten"`     // message ids forgotten before their lifetime ended, because the table was full
+	TooLarge        uint64 `json:"too_large"`       // answers not stored, or replies not sent, because they exceed a bound
+	Pings           uint64 `json:"pings"`           // answered with Rst
+	Separate        uint64 `json:"separate"`        // separate responses
+	Probes          uint64 `json:"probes"`          // pings that ask a peer to prove its address
+	Sent            uint64 `json:"sent"`            // first transmissions of messages that are retransmitted
+	Retransmissions uint64 `json:"retransmissions"` // of those
+	Acks            uint64 `json:"acks"`            // acknowledgements that matched
+	Resets          uint64 `json:"resets"`          // resets that matched
+	Timeouts        uint64 `json:"timeouts"`        // pending messages given up
+	Stray           uint64 `json:"stray"`           // acknowledgements, resets and responses that match nothing
+	PendingFull     uint64 `json:"pending_full"`    // messages refused because too many are pending, in all or of one session
+}
+
+// CoAPCluster counts what went to and came from other nodes since the start. The first eight are those of Californium's cluster
+// health.
+type CoAPCluster struct {
+	Forwarded          uint64 `json:"forwarded"`           // foreign datagrams sent to their owner
+	Backwarded         uint64 `json:"backwarded"`          // replies sent to the node that the request came through
+	ProcessedForwarded uint64 `json:"processed_forwarded"` // forwarded datagrams taken as own ones
+	SentBackwarded     uint64 `json:"sent_backwarded"`     // replies of other nodes sent to their client
+	DroppedForward     uint64 `json:"dropped_forward"`     // foreign datagrams of unknown nodes, malformed frames of forwarded ones
+	DroppedBackward    uint64 `json:"dropped_backward"`    // malformed frames of replies
+	BadForward         uint64 `json:"bad_forward"`         // frames of forwarded datagrams with a wrong MAC; 0 without MAC
+	BadBackward        uint64 `json:"bad_backward"`        // frames of replies with a wrong MAC; 0 without MAC
+	ManagementReceived uint64 `json:"management_received"` // pings and pongs
+	ManagementSent     uint64 `json:"management_sent"`     // pings and pongs
+	MistakenIDs        uint64 `json:"mistaken_ids"`        // pings that announce this node's id, or another one than configured
+	RefusedTargets     uint64 `json:"refused_targets"`     // frames for loopback, this host, metadata services, or an address that is no single client
+	Strangers          uint64 `json:"strangers"`           // messages on the internal socket from an address that is no node
+	Malformed          uint64 `json:"malformed"`           // messages on the internal socket that are neither frame nor ping
+}
+
+// CoAPNode is one node of a cluster, as the node that answers sees it.
+type CoAPNode struct {
+	ID         uint32  `json:"id"`         // node id
+	Management string  `json:"management"` // internal address
+	State      string  `json:"state"`      // self, unknown (no message yet), up or down
+	Silent     float64 `json:"silent_s"`   // seconds since its newest message; 0: unknown or self
+}
+
+// CoAPExchange is the output of `weir coap get --json`.
+type CoAPExchange struct {
+	Code            string       `json:"code"`              // of the response, such as 2.05
+	Name            string       `json:"name"`              // of the code, such as CONTENT
+	Type            string       `json:"type"`              // CON, NON, ACK or RST
+	MID             uint16       `json:"mid"`               // message id
+	Token           string       `json:"token"`             // in hexadecimal
+	Options         string       `json:"options"`           // for people
+	Payload         string       `json:"payload"`           // as text, for people
+	PayloadHex      string       `json:"payload_hex"`       // in hexadecimal
+	RTT             float64      `json:"rtt_ms"`            // milliseconds from the first transmission to the response, without handshake
+	Elapsed         float64      `json:"elapsed_ms"`        // milliseconds of the whole exchange, with handshake
+	Retransmissions int          `json:"retransmissions"`   // of the request
+	Session         *CoAPSession `json:"session,omitempty"` // absent: without DTLS
+}
+
+// CoAPSession is the DTLS session of an exchange.
+type CoAPSession struct {
+	Suite    string `json:"suite"`    // cipher suite, IANA name
+	Identity string `json:"identity"` // of the pre-shared key
+	ID       uint32 `json:"id"`       // names the session in logs; derived from its keys, reveals nothing
+}

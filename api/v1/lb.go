@@ -1,0 +1,104 @@
+package v1
+
+import "time"
+
+// LBStatus is the answer of GET /status of `weir lb run`, and the output of `weir lb status --json`.
+type LBStatus struct {
+	BalancerStatus
+	// Kernel is the eBPF data path, or the program of the fast path in front of queues. Absent: there is none.
+	Kernel *EBPFStatus `json:"ebpf,omitempty"`
+	// Queues is the NFQUEUE data path. Absent: another data path serves.
+	Queues *NFQueueStatus `json:"nfqueue,omitempty"`
+	// Fast says whether a fast path is in front of the queues. Absent: the data path is not NFQUEUE.
+	Fast *FastPathStatus `json:"fast,omitempty"`
+}
+
+// BalancerStatus is what every data path has in common: the configuration in force and who takes new flows.
+type BalancerStatus struct {
+	Generation uint64    `json:"generation" metric:"weir_generation" help:"Number of the applied configuration."`         // number of the configuration in force; 0: none yet
+	AppliedAt  time.Time `json:"applied_at"`                                                                              // when it was applied
+	Error      string    `json:"error,omitempty" metric:"weir_config_failed" help:"1 while the last change was refused."` // why the last change was refused; absent after one that succeeded
+	// FailedAt is when the last configuration was refused. Absent: it was not.
+	FailedAt *time.Time      `json:"failed_at,omitempty"`
+	Reloads  uint64          `json:"reloads" metric:"weir_config_reloads_total" help:"Configurations applied."` // configurations applied since the start
+	Failures uint64          `json:"failures" metric:"weir_config_failures_total" help:"Changes refused."`      // changes refused since the start
+	Datapath string          `json:"datapath"`                                                                  // ebpf, nfqueue or udp
+	Services []ServiceStatus `json:"services" metric:""`                                                        // ordered by name; null before the first configuration
+	Tier     []MemberStatus  `json:"tier,omitempty"`                                                            // balancers that share fragments; absent: there is no tier
+}
+
+// ServiceStatus is one service as it is in force.
+type ServiceStatus struct {
+	Name     string   `json:"name" label:"service"` // unique in the configuration
+	Mode     string   `json:"mode"`                 // nat, l2dsr, l3dsr or mark
+	Tunnel   string   `json:"tunnel,omitempty"`     // encapsulation; absent: mode is not l3dsr
+	Affinity string   `json:"affinity"`             // what keeps to one backend: flow, source, ...
+	CID      []string `json:"cid,omitempty"`        // layouts of connection ids, for people; absent: none
+	// State is up, down (an override), no_backend, or fail_open: all probes fail and are not believed.
+	State string   `json:"state" metric:"weir_service_fail_open" when:"fail_open" help:"1 while every probe of the service fails and none is believed."`
+	VIPs  []string `json:"vips"` // protocol, address or prefix, and port or ports; empty: flow rules alone choose the service
+	// Flows are its flow rules, the one that wins first. Absent: none.
+	Flows   []FlowRuleStatus `json:"flows,omitempty"`
+	Hashing string           `json:"hashing,omitempty"` // differences from the keyed hash of the flow with conntrack; absent: none
+	// NoBackendMark is the fwmark of packets that no backend can take. Absent: they are dropped.
+	NoBackendMark *uint32 `json:"no_backend_mark,omitempty"`
+	// Timeouts are the lifetimes of silent flows, such as 30s or never, by udp, tcp_opening, tcp_established, tcp_closing and sctp;
+	// those that the service can have.
+	Timeouts    map[string]string `json:"timeouts"`
+	NewFlowRate int               `json:"new_flow_rate,omitempty"` // new flows per second of one source; absent: no limit
+	SNAT        string            `json:"snat,omitempty"`          // addresses and ports that backends see instead of clients; absent: none
+	Health      string            `json:"health,omitempty"`        // the probe, for people; absent: none
+	Backends    []BackendStatus   `json:"backends" metric:""`      // ordered by name; null: there is none
+}
+
+// FlowRuleStatus is one flow rule of a service of mode mark.
+type FlowRuleStatus struct {
+	Name     string `json:"name"`     // unique in the service
+	Priority int    `json:"priority"` // the greater one wins
+	Place    int    `json:"place"`    // order of precedence over all services; 1 is first
+	Rule     string `json:"rule"`     // what it matches, for people
+}
+
+// MemberStatus is one balancer of the tier that shares fragments.
+type MemberStatus struct {
+	Name  string  `json:"name"`            // unique in the tier
+	Mark  uint32  `json:"mark"`            // fwmark of fragments for it
+	Index *int    `json:"index,omitempty"` // its slot with hash nfqlb; absent: another hash
+	Self  bool    `json:"self,omitempty"`  // it is the balancer that answers
+	Share float64 `json:"share"`           // of the fragments, 0 to 1
+}
+
+// BackendStatus is one backend of a service.
+type BackendStatus struct {
+	Name     string   `json:"name" label:"backend"`                                                                 // unique in the service
+	Address  string   `json:"address,omitempty"`                                                                    // IPv4 if it has both families; absent in mode mark
+	Address2 string   `json:"address2,omitempty"`                                                                   // IPv6 if it has both families; else absent
+	Port     uint16   `json:"port,omitempty"`                                                                       // absent: that of the client's packet
+	Mark     uint32   `json:"mark,omitempty"`                                                                       // fwmark; absent: mode is not mark
+	Index    *int     `json:"index,omitempty"`                                                                      // its slot with hash nfqlb, from the file or assigned; absent: another hash
+	Weight   int      `json:"weight"`                                                                               // share of new flows compared with other backends
+	State    string   `json:"state" metric:"weir_backend_up" when:"up" help:"1 while the backend takes new flows."` // up, draining or down: configuration and overrides together
+	Override string   `json:"override,omitempty"`                                                                   // what and by whom, such as "drain by operator"; absent: none
+	Nodes    []uint32 `json:"nodes,omitempty"`                                                                      // owner ids in connection ids; absent: none, or they differ by layout
+	// LayoutNodes are the owner ids by layout, in the order of ServiceStatus.CID. Absent: Nodes has them.
+	LayoutNodes [][]uint32 `json:"layout_nodes,omitempty"`
+	Share       float64    `json:"share" metric:"weir_backend_share" help:"Share of new flows, 0 to 1."` // of new flows, 0 to 1
+}
+
+// ServiceShown is one element of the list that `weir lb show --json` prints. Its key flows has the live flows, so the flow rules of the
+// service are not in it: LBStatus has them.
+type ServiceShown struct {
+	ServiceStatus
+	Reasons map[string]Count               `json:"reasons,omitempty"` // packets of the eBPF data path, by reason; absent: none, or another data path
+	Carried map[string]EBPFBackendCounters `json:"carried,omitempty"` // by backend; absent as Reasons
+	Flows   map[string]int                 `json:"flows,omitempty"`   // live flows by backend; absent as Reasons
+	// Queued is what the NFQUEUE data path carried. Absent: another data path serves.
+	Queued *NFQueueService `json:"nfqueue,omitempty"`
+}
+
+// OverrideAnswer is the answer of POST /drain, /undrain, /down and /up.
+type OverrideAnswer struct {
+	Backend  string `json:"backend"`  // empty: all of the service
+	Override string `json:"override"` // drain, none, down or up
+	Service  string `json:"service"`  // as asked
+}
