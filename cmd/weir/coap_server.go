@@ -23,6 +23,7 @@ type coapServerFlags struct {
 	cluster     []string
 	noBackward  bool
 	noBenchmark bool
+	plugtest    bool
 	dtlsOnly    bool
 	demo        bool
 	nodeID      uint32
@@ -49,6 +50,7 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 		Example: `  weir coap server
   weir coap server --listen 127.0.0.1:5783 --dtls 127.0.0.1:5784 --psk-file devices.psk
   weir coap server --dtls-cluster ":15784;localhost:15884;1,---;localhost:25884;2" --metrics :9182
+  weir coap server --listen :5683 --dtls :5684 --plugtest
   weir coap server -c node.yaml --log json
   weir coap server -c node.yaml --check`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runCoapServer(cmd, &f) },
@@ -70,6 +72,8 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 	flags.StringVar(&f.server.PSKFile, "psk-file", "", "file of IDENTITY=BASE64 lines; read again on SIGHUP and, up to 1 MiB, when it changes")
 	flags.BoolVar(&f.demo, "demo-credentials", false, "accept the sandbox identities beside --psk-file")
 	flags.BoolVar(&f.noBenchmark, "no-benchmark", false, "do not serve /benchmark")
+	flags.BoolVar(&f.plugtest, "plugtest", false, "serve the resources of Californium's plugtest server as well, in blocks of 64 bytes; everybody may change what they hold")
+	flags.IntVar(&f.server.BlockSize, "block-size", 0, "longest payload of a message in bytes, a power of two of 16 to 1024 (default 1024, with --plugtest 64)")
 	f.serve.add(cmd, coapPart())
 	flags.BoolVar(&f.check, "check", false, "check configuration and credentials, open nothing")
 	return cmd
@@ -102,6 +106,8 @@ func coapServerConfig(cmd *cobra.Command, f *coapServerFlags) (node.Config, erro
 		{"session-idle", func() { cfg.SessionIdle = f.server.SessionIdle }},
 		{"psk-file", func() { cfg.PSKFile = f.server.PSKFile }},
 		{"demo-credentials", func() { cfg.DemoCredentials = &f.demo }},
+		{"plugtest", func() { cfg.Plugtest = f.plugtest }},
+		{"block-size", func() { cfg.BlockSize = f.server.BlockSize }},
 		{"no-benchmark", func() { on := !f.noBenchmark; cfg.Benchmark = &on }},
 	} {
 		if given(flag.name) {

@@ -80,6 +80,7 @@ func mayImport() map[string]may {
 		"udpio":                   {others: "github.com/cilium/ebpf"},
 		"coap/message":            {},
 		"coap/exchange":           {ours: "coap/message steering/heap"},
+		"coap/resource":           {ours: "coap/message coap/exchange steering/evict steering/heap"},
 		"dtls/record":             {ours: "steering/cid"},
 		"dtls/handshake":          {ours: "steering/cid dtls/record"},
 		"tcpscale":                {ours: "steering/rate testbed/measure testbed/procstat"},
@@ -89,7 +90,7 @@ func mayImport() map[string]may {
 		// 6
 		"dtls/engine":       {ours: "metrics udpio dtls/record dtls/handshake steering/cid steering/evict steering/heap steering/rate steering/slab workers"},
 		"coap/cluster":      {ours: "dtls/engine steering/cid"},
-		"coap/node":         {ours: "dtls/engine dtls/handshake coap/message coap/exchange coap/cluster readfile"},
+		"coap/node":         {ours: "dtls/engine dtls/handshake coap/message coap/exchange coap/resource coap/cluster steering/evict readfile"},
 		"coap/client":       {ours: "udpio dtls/record dtls/handshake coap/message coap/exchange steering/cid steering/heap testbed/measure testbed/procstat", others: pion + "dtls"},
 		"turn/allocation":   {pure: true, ours: "steering/evict steering/heap steering/rate steering/slab", others: pion + "stun"},
 		"turn/routes":       {ours: "api/v1"},

@@ -25,6 +25,10 @@ type Config struct {
 	Supported message.Supported
 	// Proven is called when a probe of Reply.Probe was answered; nil: no call.
 	Proven func(*Session)
+	// Notified is called with the end of a message of Endpoint.Notify, named by its message id, unless Withdraw ended it. For a
+	// reset that belongs to no pending message it is called with Rejected: that may be a non-confirmable notification. nil: no
+	// call.
+	Notified func(s *Session, mid uint16, outcome Outcome)
 }
 
 // Validate reports the first invalid value.
@@ -77,6 +81,7 @@ type Counters struct {
 	TooLarge        uint64 `json:"too_large" metric:"_too_large_total" help:"Answers not stored, or replies not sent, because they exceed a bound."`
 	Pings           uint64 `json:"pings" metric:"_pings_total" help:"CoAP pings answered."`
 	Separate        uint64 `json:"separate" metric:"_separate_total" help:"Separate responses."`
+	Notifications   uint64 `json:"-"` // first transmissions by Notify
 	Probes          uint64 `json:"probes" metric:"_probes_total" help:"Pings that ask a peer to prove its address."`
 	Sent            uint64 `json:"sent" metric:"_sent_total" help:"First transmissions of confirmable and separate messages."`
 	Retransmissions uint64 `json:"retransmissions" metric:"_retransmissions_total" help:"Messages sent again."`
@@ -100,6 +105,7 @@ func (c *Counters) Add(other *Counters) {
 	c.Pings += other.Pings
 	c.Separate += other.Separate
 	c.Probes += other.Probes
+	c.Notifications += other.Notifications
 	c.Sent += other.Sent
 	c.Retransmissions += other.Retransmissions
 	c.Acks += other.Acks

@@ -117,11 +117,18 @@ func (e *Endpoint) receiveEmpty(s *Session, m *message.Message, out []byte, now 
 	if i < 0 || (m.Type == message.Ack && e.pendings.slots[i].kind == kindPing) {
 		e.counters.Stray++
 		s.Proofs = 0
+		if m.Type == message.Rst && e.cfg.Notified != nil {
+			e.cfg.Notified(s, m.ID, NotifyRejected)
+		}
 		return out
 	}
 	slot := &e.pendings.slots[i]
 	if m.Type == message.Rst {
 		e.counters.Resets++
+		if slot.kind == kindNotify {
+			e.notified(i, NotifyRejected)
+			return out
+		}
 		proof := slot.proof
 		e.end(i, Rejected)
 		if proof && e.cfg.Proven != nil {
@@ -134,8 +141,12 @@ func (e *Endpoint) receiveEmpty(s *Session, m *message.Message, out []byte, now 
 		return out
 	}
 	e.counters.Acks++
-	if slot.kind == kindResponse {
+	switch slot.kind {
+	case kindResponse:
 		e.pendings.release(i)
+		return out
+	case kindNotify:
+		e.notified(i, NotifyDelivered)
 		return out
 	}
 	slot.acked = true
@@ -192,6 +203,11 @@ func (e *Endpoint) rejectOption(m *message.Message, id message.OptionID, out []b
 		return appendEmpty(out, message.Rst, m.ID)
 	}
 	var b message.Builder
+	if id == message.ProxyURI || id == message.ProxyScheme { // RFC 7252 section 5.10.2
+		b.Reset(out, message.Ack, message.ProxyingNotSupported, m.ID, m.Token)
+		out, _ = b.Bytes()
+		return out
+	}
 	b.Reset(out, message.Ack, message.BadOption, m.ID, m.Token)
 	var text [48]byte
 	if why := appendOptionText(text[:0], id); len(why) <= b.Room() {
@@ -234,6 +250,9 @@ func (e *Endpoint) serve(s *Session, m *message.Message, slot int, out []byte, n
 	}
 	if r.probe {
 		e.probe(s, r, now)
+	}
+	if Unwanted(m, message.Code(answer[1])) {
+		r.silent = true
 	}
 	remember := &s.ring.how[slot]
 	switch {

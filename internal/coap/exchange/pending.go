@@ -14,6 +14,7 @@ const (
 	kindRequest  kind = iota // of ours: ends with a response
 	kindResponse             // separate response: ends with an ACK
 	kindPing                 // empty Con: ends with a Rst
+	kindNotify               // confirmable notification: ends with an ACK
 )
 
 // pending is a message that waits for its time of transmission, for an acknowledgement, or for a response.

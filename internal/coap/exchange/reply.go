@@ -20,6 +20,18 @@ type Reply struct {
 	empty    int // bytes, with unproven
 }
 
+// Reset prepares a Reply for a message of Endpoint.Notify: it answers request, a Con or Non, in out[:0:cap(out)].
+func (r *Reply) Reset(request *message.Message, out []byte) { *r = Reply{request: request, out: out} }
+
+// Message returns what was built since Begin, or nil if there is none or it does not fit.
+func (r *Reply) Message() []byte {
+	datagram, err := r.builder.Bytes()
+	if !r.begun || err != nil {
+		return nil
+	}
+	return datagram
+}
+
 // Begin starts the response, dropping what an earlier Begin wrote, and returns the builder for its options and payload.
 // Type, message id and token are those that fit the request.
 func (r *Reply) Begin(code message.Code) *message.Builder {
@@ -81,3 +93,6 @@ func (r *Reply) Probe() { r.probe = true }
 
 // Silent suppresses the response; a confirmable request is still acknowledged (RFC 7967).
 func (r *Reply) Silent() { r.silent = true }
+
+// Room returns how many bytes the whole answer may have.
+func (r *Reply) Room() int { return cap(r.out) }

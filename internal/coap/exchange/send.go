@@ -96,6 +96,10 @@ func (e *Endpoint) Tick(now time.Duration) {
 			e.transmit(i, now)
 		case slot.acked || int(slot.repeats) >= e.cfg.MaxRetransmit:
 			e.counters.Timeouts++
+			if slot.kind == kindNotify {
+				e.notified(i, NotifyTimeout)
+				continue
+			}
 			e.end(i, Timeout)
 		default:
 			slot.repeats++
@@ -130,7 +134,7 @@ func (e *Endpoint) end(i int32, reason Failure) {
 	slot := &e.pendings.slots[i]
 	s, id, kind := slot.session, slot.id, slot.kind
 	e.pendings.release(i)
-	if e.events != nil && kind != kindResponse {
+	if e.events != nil && kind <= kindPing && kind != kindResponse {
 		e.events.Failed(s, id, reason)
 	}
 }

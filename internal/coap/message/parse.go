@@ -31,6 +31,7 @@ type Message struct {
 	Payload []byte // nil when absent
 	options []byte
 	present uint64 // bit n: an option n < 64 is there, so that looking for an absent one costs nothing
+	large   bool   // there is an option from 64 on
 	ID      uint16 // message id
 	Type    Type
 	Code    Code
@@ -75,6 +76,7 @@ func (m *Message) parseOptions(b []byte) error {
 			return ErrOption
 		}
 		m.present |= 1 << id // 0 from 64 on
+		m.large = m.large || id >= 64
 		offset += header + length
 	}
 	m.options = b
@@ -88,7 +90,7 @@ func (m *Message) Options() Options { return Options{rest: m.options} }
 
 // Option returns the first value of an option; ok is false when it is absent.
 func (m *Message) Option(id OptionID) (value []byte, ok bool) {
-	if id < 64 && m.present>>id&1 == 0 {
+	if id < 64 && m.present>>id&1 == 0 || id >= 64 && !m.large {
 		return nil, false
 	}
 	for options := m.Options(); options.Next() && options.ID() <= id; {

@@ -3,9 +3,7 @@ package node
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,8 +37,11 @@ func newOffline(t *testing.T, secure bool, change func(*Config)) *offline {
 	o := &offline{
 		t: t, now: time.Second, received: map[netip.AddrPort]int{}, got: map[netip.AddrPort]int{}, inbox: map[netip.AddrPort][][]byte{},
 	}
-	o.listener = &listener{cfg: &cfg, secure: secure, resources: resourcesOf(&cfg), benchmark: benchmarkBody(), echo: newEchoKey()}
-	o.listener.links = linksOf(o.listener.resources)
+	o.listener = &listener{cfg: &cfg, secure: secure, benchmark: benchmarkBody(), echo: newEchoKey()}
+	if cfg.Plugtest {
+		o.listener.plugtest = newPlugtest(func() time.Time { return time.Unix(0, 0).Add(o.now) })
+	}
+	o.listener.tree = o.listener.newTree()
 	var err error
 	o.engine, err = engine.NewOffline(engine.Config{
 		Plain: !secure, CIDs: engine.ByteOwnerCIDs(6, 1), NewHandler: o.listener.newHandler, Trusted: cfg.trusts,
@@ -169,12 +170,16 @@ type query struct {
 	block   int // value of Block2; -1: none
 	payload int // bytes
 	echo    []byte
+	observe bool
 }
 
 func (q *query) build(t *testing.T, kind message.Type, code message.Code, id uint16, token []byte) []byte {
 	t.Helper()
 	var b message.Builder
 	b.Reset(make([]byte, 0, 2048), kind, code, id, token)
+	if q.observe {
+		b.Uint(message.Observe, 0)
+	}
 	for segment := range strings.SplitSeq(strings.Trim(q.path, "/"), "/") {
 		if segment != "" {
 			b.Text(message.URIPath, segment)
@@ -202,7 +207,7 @@ func (q *query) build(t *testing.T, kind message.Type, code message.Code, id uin
 
 // everyQuery walks the server's own list of resources, so that a new one is covered without anybody thinking of it.
 func everyQuery(l *listener) (all []query) {
-	paths := append(slices.Sorted(maps.Keys(l.resources)), "/nothing/here", "/"+strings.Repeat("x", 200))
+	paths := append(l.tree.Paths(), "/nothing/here", "/"+strings.Repeat("x", 200))
 	for _, path := range paths {
 		for _, queries := range [][]string{nil, {"rlen=8192"}, {"rlen=8192", "ack"}, {"ack"}, {"href=/*"}, {"unknown=" + strings.Repeat("y", 20)}} {
 			all = append(all, query{path: path, queries: queries, accept: -1, block: -1})
@@ -213,7 +218,7 @@ func everyQuery(l *listener) (all []query) {
 		for _, block := range []int{0, 6, 7, 1<<4 | 2, 100 << 4} {
 			all = append(all, query{path: path, queries: []string{"rlen=8192"}, accept: -1, block: block})
 		}
-		all = append(all, query{path: path, accept: -1, block: -1, payload: 40}, query{path: path, accept: -1, block: -1, echo: []byte("guess1")})
+		all = append(all, query{path: path, accept: -1, block: -1, payload: 40}, query{path: path, accept: -1, block: -1, observe: true}, query{path: path, accept: -1, block: -1, echo: []byte("guess1")})
 	}
 	return all
 }
@@ -227,16 +232,21 @@ var (
 // Towards an address that has not proven itself at most three bytes of UDP payload go for each that came: for every
 // resource, query, method and message type, with repetitions by both sides, without DTLS and for a session that has moved.
 func TestAmplification(t *testing.T) {
-	for _, name := range []string{"plain", "moved", "moved, challenged"} {
+	for _, name := range []string{"plain", "plugtest", "moved", "moved, challenged"} {
 		t.Run(name, func(t *testing.T) {
-			o := newOffline(t, name != "plain", nil)
+			plain := name == "plain" || name == "plugtest"
+			o := newOffline(t, !plain, func(c *Config) { c.Plugtest = name == "plugtest" })
 			o.routable = name == "moved, challenged"
-			c := o.client(name != "plain")
+			c := o.client(!plain)
 			o.worst = 0
+			types, tokens := everyType, everyToken
+			if name == "plugtest" { // many resources
+				types, tokens = everyType[:2], everyToken[:1]
+			}
 			for _, q := range everyQuery(o.listener) {
 				for _, method := range everyMethod {
-					for _, kind := range everyType {
-						for _, token := range everyToken {
+					for _, kind := range types {
+						for _, token := range tokens {
 							c.at = o.address()
 							c.mid++
 							what := func() string { return fmt.Sprintf("%s %s %+v, token %q", kind, method.Name(), q, token) }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/bits"
 	"net"
 	"net/netip"
 	"slices"
@@ -35,7 +36,11 @@ type Config struct {
 	PSKFile         string `yaml:"psk_file,omitempty" default:"none"`                                      // file of IDENTITY=BASE64 lines
 	DemoCredentials *bool  `yaml:"demo_credentials,omitempty" default:"true without psk_file, else false"` // accept the public identities of Californium's sandbox
 
-	Benchmark     *bool         `yaml:"benchmark,omitempty" default:"true"`                     // serve /benchmark
+	Benchmark *bool `yaml:"benchmark,omitempty" default:"true"` // serve /benchmark
+	// BlockSize: longest payload of a message in bytes, a power of two; longer ones are sent in blocks.
+	BlockSize int `yaml:"block_size,omitempty" default:"1024, with plugtest 64" range:"16 to 1024"`
+	// Plugtest: serve the resources of Californium's plugtest server as well; anybody may change what they hold.
+	Plugtest      bool          `yaml:"plugtest,omitempty" default:"false"`
 	SeparateDelay time.Duration `yaml:"separate_delay,omitempty" default:"1s" range:"0s to 1m"` // delay of the answers of /separate
 
 	// Credentials are the certificates of the DTLS listeners and whom they trust; nil: pre-shared keys only. Store replaces them
@@ -110,6 +115,8 @@ func (c *Config) validateSizes() error {
 		return fmt.Errorf("max_sessions: %d is not between 0 (default) and %d", c.MaxSessions, 1<<24)
 	case c.SessionIdle != 0 && (c.SessionIdle < minSessionIdle || c.SessionIdle > maxSessionIdle):
 		return fmt.Errorf("session_idle: %s is not 0 (never) and not between %s and %s", c.SessionIdle, minSessionIdle, maxSessionIdle)
+	case c.BlockSize != 0 && (c.BlockSize < 16 || c.BlockSize > 1024 || c.BlockSize&(c.BlockSize-1) != 0):
+		return fmt.Errorf("block_size: %d is no block size of RFC 7959; use 16, 32, 64, 128, 256, 512 or 1024", c.BlockSize)
 	case c.SeparateDelay < 0 || c.SeparateDelay > time.Minute:
 		return fmt.Errorf("separate_delay: %s is not between 0 and 1m", c.SeparateDelay)
 	}
@@ -125,6 +132,17 @@ func checkAddress(s string) error {
 		return fmt.Errorf("%q: port must be 0 (any free one) to 65535", s)
 	}
 	return nil
+}
+
+// exponent is the block size as the exponent of 16 << exponent.
+func (c *Config) exponent() uint32 {
+	if c.BlockSize == 0 {
+		if c.Plugtest {
+			return 2
+		}
+		return 6
+	}
+	return uint32(bits.TrailingZeros(uint(c.BlockSize))) - 4
 }
 
 func freePort(s string) bool {

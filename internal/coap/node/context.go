@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weir-lb/weir/internal/coap/message"
+	"github.com/weir-lb/weir/internal/coap/resource"
 	"github.com/weir-lb/weir/internal/dtls/engine"
 )
 
@@ -54,31 +55,31 @@ func contextOf(info *engine.Info, nodeID *uint32, version string, extended bool)
 
 func plainIP(a netip.AddrPort) string { return a.Addr().Unmap().String() }
 
-func (r *request) serveContext()   { r.context(false) }
-func (r *request) serveMyContext() { r.context(true) }
+func (l *listener) serveContext(r *resource.Request)   { l.context(r, false) }
+func (l *listener) serveMyContext(r *resource.Request) { l.context(r, true) }
 
-func (r *request) context(extended bool) {
-	format, ok := r.accepts(message.Text, message.JSON, message.XML, message.CBOR)
-	if !ok || !r.noQuery() {
+func (l *listener) context(r *resource.Request, extended bool) {
+	format, ok := r.Accepts(message.Text, message.JSON, message.XML, message.CBOR)
+	if !ok || !r.NoQuery() {
 		return
 	}
-	info := r.peer.Info()
-	fields := contextOf(&info, r.handler.listener.nodeID, r.handler.listener.cfg.Version, extended)
-	r.body(message.Content, format, render(format, "context", fields))
+	info := owner(r.Session).peer.Info()
+	fields := contextOf(&info, l.nodeID, l.cfg.Version, extended)
+	r.Answer(message.Content, format, render(format, "context", fields))
 }
 
-func (r *request) serveMyIP() {
-	format, ok := r.accepts(message.Text, message.JSON, message.XML)
-	if !ok || !r.noQuery() {
+func serveMyIP(r *resource.Request) {
+	format, ok := r.Accepts(message.Text, message.JSON, message.XML)
+	if !ok || !r.NoQuery() {
 		return
 	}
-	addr := netip.AddrPortFrom(r.peer.Addr().Addr().Unmap(), r.peer.Addr().Port())
+	addr := netip.AddrPortFrom(owner(r.Session).peer.Addr().Addr().Unmap(), owner(r.Session).peer.Addr().Port())
 	if format == message.Text {
-		r.body(message.Content, format, []byte(addr.String()))
+		r.Answer(message.Content, format, []byte(addr.String()))
 		return
 	}
 	fields := []field{{"ip", addr.Addr().String()}, {"port", int(addr.Port())}}
-	r.body(message.Content, format, render(format, "ip", fields))
+	r.Answer(message.Content, format, render(format, "ip", fields))
 }
 
 // render writes fields in one of the formats; element names the XML element.

@@ -14,6 +14,9 @@
 // Bounds: sessions and half-open handshakes by the engine; 65,536 pending separate responses, 32 of one peer, and 16 MiB of
 // stored answers per worker by package exchange; responses of 1024 bytes a datagram.
 //
+// What all resources share is in package resource: conditions, bodies in blocks both ways, observation. block_size is the
+// longest payload that is sent in one message.
+//
 // An address may be forged (RFC 7252 section 11.3). One that has not proven itself gets no more than the engine's budget, three
 // times what came from it: of long bodies the largest block that fits, with a ping whose reset proves the address, or else a
 // 4.01 with an Echo option (RFC 9175). See docs/adr/0015.

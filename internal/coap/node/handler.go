@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/coap/exchange"
 	"github.com/weir-lb/weir/internal/coap/message"
+	"github.com/weir-lb/weir/internal/coap/resource"
 	"github.com/weir-lb/weir/internal/dtls/engine"
 )
 
@@ -14,6 +15,7 @@ type worker interface {
 	Send(p *engine.Peer, payload []byte) bool
 	WakeAt(at time.Duration)
 	Validate(p *engine.Peer)
+	Post(f func()) bool
 }
 
 // handler serves the peers of one engine worker. Only that worker's goroutine uses it.
@@ -21,26 +23,26 @@ type handler struct {
 	listener *listener
 	worker   worker
 	endpoint *exchange.Endpoint
+	server   *resource.Server
 	wake     time.Duration // requested time of the next Tick
-	request  request       // here, so that serving does not allocate
-	path     [maxPath]byte
 	echoes   echoes
 	message  message.Message // a datagram looked at before it is served
 }
 
-// maxPath is the longest path looked up, in bytes; longer ones are not found.
-const maxPath = 128
-
 func newHandler(l *listener, w worker, seed uint64) *handler {
 	h := &handler{listener: l, worker: w, wake: engine.Never, echoes: newEchoes(l.echo)}
-	h.endpoint = exchange.New(exchange.Config{Seed: seed, Supported: supported, Proven: h.reached}, h, dispatcher{h}, nil)
+	h.server = resource.New(resource.Config{Tree: l.tree, Guard: guard{h}, Exponent: l.cfg.exponent(), Post: w.Post, Wake: h.wakeAt})
+	h.endpoint = exchange.New(exchange.Config{
+		Seed: seed, Supported: resource.Supported, Proven: h.reached, Notified: h.server.Notified,
+	}, h, h.server, nil)
+	h.server.Bind(h.endpoint)
 	return h
 }
 
-// session is one peer with what the resources keep about it.
+// session is one peer. It is the Owner of its resource.Session.
 type session struct {
-	exchange.Session // its Peer is the session
-	peer             *engine.Peer
+	resource.Session
+	peer *engine.Peer
 
 	probed netip.AddrPort // the address that the newest Reply.Probe went to
 }
@@ -52,32 +54,40 @@ const plainProofs = 3
 // reached implements exchange.Config.Proven. The answer counts if the peer still has the address to which the probe was
 // sent.
 func (h *handler) reached(s *exchange.Session) {
-	owner, ok := s.Peer.(*session)
-	if !ok || owner.probed != owner.peer.Addr() || !h.listener.secure && s.Proofs < plainProofs {
+	owner := ownerOf(s)
+	if owner == nil || owner.probed != owner.peer.Addr() || !h.listener.secure && s.Proofs < plainProofs {
 		return
 	}
 	s.Proofs = 0
 	h.worker.Validate(owner.peer)
+	h.server.Proved(&owner.Session)
+}
+
+// ownerOf returns the session of this package, or nil.
+func ownerOf(s *exchange.Session) *session {
+	if peer, ok := s.Peer.(*resource.Session); ok {
+		return peer.Owner.(*session) // Serve set both
+	}
+	return nil
+}
+
+// wakeAt asks the worker for a Tick no later than at.
+func (h *handler) wakeAt(at time.Duration) {
+	if at < h.wake {
+		h.wake = at
+		h.worker.WakeAt(at)
+	}
 }
 
 // echoed looks for an Echo option that proves the peer's address (RFC 9175 section 2.4).
-func (h *handler) echoed(p *engine.Peer, datagram []byte, now time.Duration) {
+func (h *handler) echoed(s *session, datagram []byte, now time.Duration) {
 	if message.Parse(datagram, &h.message) != nil || !h.message.Code.IsRequest() {
 		return
 	}
-	if value, ok := h.message.Option(message.Echo); ok && h.echoes.valid(value, p.Addr(), now) {
-		h.worker.Validate(p)
+	if value, ok := h.message.Option(message.Echo); ok && h.echoes.valid(value, s.peer.Addr(), now) {
+		h.worker.Validate(s.peer)
+		h.server.Proved(&s.Session)
 	}
-}
-
-// supported names the critical options that the resources understand. Uri-Host and Uri-Port may name any host: this
-// server is not virtual.
-func supported(id message.OptionID) bool {
-	switch id {
-	case message.URIHost, message.URIPort, message.URIPath, message.URIQuery, message.Accept, message.Block2:
-		return true
-	}
-	return false
 }
 
 // Serve implements [engine.Handler].
@@ -85,17 +95,16 @@ func (h *handler) Serve(p *engine.Peer, in, out []byte, now time.Duration) []byt
 	s, ok := p.State.(*session)
 	if !ok {
 		s = &session{peer: p}
-		s.Session.Peer = s
+		s.Owner, s.Peer = s, &s.Session
 		p.State = s
 	}
 	if !p.Proven() {
-		h.echoed(p, in, now)
+		h.echoed(s, in, now)
 		out = out[:0:max(0, min(cap(out), p.Budget()))]
 	}
-	out = h.endpoint.Receive(&s.Session, in, out, now)
-	if due, ok := h.endpoint.Next(); ok && due < h.wake {
-		h.wake = due
-		h.worker.WakeAt(due)
+	out = h.endpoint.Receive(&s.Session.Session, in, out, now)
+	if due, ok := h.endpoint.Next(); ok {
+		h.wakeAt(due)
 	}
 	return out
 }
@@ -103,9 +112,9 @@ func (h *handler) Serve(p *engine.Peer, in, out []byte, now time.Duration) []byt
 // Tick implements [engine.Handler].
 func (h *handler) Tick(now time.Duration) time.Duration {
 	h.endpoint.Tick(now)
-	h.wake = engine.Never
+	h.wake = min(h.server.Tick(now), engine.Never)
 	if due, ok := h.endpoint.Next(); ok {
-		h.wake = due
+		h.wake = min(h.wake, due)
 	}
 	return h.wake
 }
@@ -113,14 +122,15 @@ func (h *handler) Tick(now time.Duration) time.Duration {
 // Closed implements [engine.Handler].
 func (h *handler) Closed(p *engine.Peer, _ time.Duration) {
 	if s, ok := p.State.(*session); ok {
-		h.endpoint.Forget(&s.Session)
+		h.server.Forget(&s.Session)
+		h.endpoint.Forget(&s.Session.Session)
 		p.State = nil
 	}
 }
 
 // SendTo implements [exchange.Sender].
 func (h *handler) SendTo(s *exchange.Session, datagram []byte, _ time.Duration) {
-	if owner, ok := s.Peer.(*session); ok {
+	if owner := ownerOf(s); owner != nil {
 		h.worker.Send(owner.peer, datagram)
 	}
 }

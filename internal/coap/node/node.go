@@ -11,8 +11,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weir-lb/weir/internal/coap/cluster"
+	"github.com/weir-lb/weir/internal/coap/resource"
 	"github.com/weir-lb/weir/internal/dtls/engine"
 )
 
@@ -20,6 +22,7 @@ import (
 type Node struct {
 	cfg         Config
 	listeners   []*listener
+	plugtest    *plugtest // nil without
 	credentials atomic.Pointer[Credentials]
 	ran         atomic.Bool
 
@@ -35,8 +38,8 @@ type listener struct {
 	nodeID    *uint32
 	cluster   *cluster.Cluster // nil outside of a cluster
 	engine    *engine.Engine
-	resources map[string]*resource
-	links     []link
+	tree      *resource.Tree
+	plugtest  *plugtest // of the Node; nil without
 	benchmark []byte
 	echo      echoKey
 
@@ -57,6 +60,9 @@ func Open(cfg Config) (*Node, error) {
 	}
 	n := &Node{cfg: cfg, generation: 1}
 	n.credentials.Store(credentials)
+	if cfg.Plugtest {
+		n.plugtest = newPlugtest(time.Now)
+	}
 	if err := n.open(); err != nil {
 		_ = n.Close() // nothing was served: the sockets close, and err says why
 		return nil, err
@@ -100,8 +106,8 @@ func (n *Node) listen(l *listener, address string) error {
 		return err
 	}
 	l.cfg = &n.cfg
-	l.resources = resourcesOf(&n.cfg)
-	l.links = linksOf(l.resources)
+	l.plugtest = n.plugtest
+	l.tree = l.newTree()
 	l.benchmark = benchmarkBody()
 	l.echo = newEchoKey()
 	cfg := engine.Config{

@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -45,9 +46,11 @@ type peer struct {
 	buf  [9000]byte
 }
 
-func dial(t testing.TB, n *node.Node) *peer {
+func dial(t testing.TB, n *node.Node) *peer { t.Helper(); return dialAt(t, n, 0) }
+
+func dialAt(t testing.TB, n *node.Node, listener int) *peer {
 	t.Helper()
-	conn, err := net.Dial("udp", n.Addresses()[0].Addr.String())
+	conn, err := net.Dial("udp", n.Addresses()[listener].Addr.String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +74,7 @@ func (p *peer) receive() message.Message {
 		p.t.Fatal(err)
 	}
 	var m message.Message
-	if err := message.Parse(p.buf[:n], &m); err != nil {
+	if err := message.Parse(bytes.Clone(p.buf[:n]), &m); err != nil {
 		p.t.Fatalf("%x: %v", p.buf[:n], err)
 	}
 	return m

@@ -2,47 +2,47 @@ package node
 
 import (
 	"bytes"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/message"
+	"github.com/weir-lb/weir/internal/coap/resource"
 )
 
-// resourcesOf builds the table of resources by path. The set is closed; it is built once per listener.
-func resourcesOf(cfg *Config) map[string]*resource {
-	table := map[string]*resource{
-		"/":                 {hidden: true, get: (*request).serveRoot},
-		"/.well-known/core": {hidden: true, get: (*request).serveCore},
-		"/context":          {attributes: `;ct="0 50 41 60";title="how the server sees you, as Californium 2.5"`, get: (*request).serveContext},
-		"/mycontext":        {attributes: `;ct="0 50 41 60";title="how the server sees you"`, get: (*request).serveMyContext},
-		"/myip":             {attributes: `;ct="0 50 41";title="your address"`, get: (*request).serveMyIP},
-		"/separate":         {attributes: `;ct=0;title="answers separately"`, get: (*request).serveSeparate},
-	}
-	benchmark := &resource{attributes: `;ct=0;title="benchmark: rlen=0..8192, ack"`, get: (*request).serveBenchmark, post: (*request).serveBenchmark}
-	if !*cfg.Benchmark {
-		benchmark = &resource{hidden: true, get: (*request).noBenchmark, post: (*request).noBenchmark}
-	}
-	table["/benchmark"] = benchmark
-	return table
+// contextFormats and the other words of /.well-known/core are attributes of links.
+const contextFormats = "0 50 41 60"
+
+// titled are the attributes of a resource with content formats and a title.
+func titled(formats, title string) []resource.Attribute {
+	return []resource.Attribute{{Name: "ct", Value: formats}, {Name: "title", Value: title}}
 }
 
-// linksOf returns the listed resources in link-format, ordered by path.
-func linksOf(table map[string]*resource) []link {
-	var links []link
-	for path, r := range table {
-		if !r.hidden {
-			links = append(links, link{path: path, text: "<" + path + ">" + r.attributes})
-		}
+// newTree builds the resources of a listener. The set is closed.
+func (l *listener) newTree() *resource.Tree {
+	t := resource.NewTree()
+	t.Add("/", &resource.Resource{Hidden: true, Get: l.serveRoot})
+	t.Add("/context", &resource.Resource{Attributes: titled(contextFormats, "how the server sees you, as Californium 2.5"), Get: l.serveContext})
+	t.Add("/mycontext", &resource.Resource{Attributes: titled(contextFormats, "how the server sees you"), Get: l.serveMyContext})
+	t.Add("/myip", &resource.Resource{Attributes: titled("0 50 41", "your address"), Get: serveMyIP})
+	t.Add("/separate", &resource.Resource{Attributes: titled("0", "answers separately"), Get: l.serveSeparate})
+	benchmark := &resource.Resource{
+		Attributes: titled("0", "benchmark: rlen=0..8192, ack"), Get: l.serveBenchmark, Post: l.serveBenchmark, Repeatable: true,
+		Topic: &resource.Topic{Every: benchmarkPeriod, Confirmable: true},
 	}
-	slices.SortFunc(links, func(a, b link) int { return strings.Compare(a.path, b.path) })
-	return links
+	if !*l.cfg.Benchmark {
+		benchmark = &resource.Resource{Hidden: true, Get: noBenchmark, Post: noBenchmark}
+	}
+	t.Add("/benchmark", benchmark)
+	if l.plugtest != nil {
+		l.plugtest.add(t)
+	}
+	return t
 }
 
-func (r *request) serveRoot() {
-	if _, ok := r.accepts(message.Text); ok && r.noQuery() {
-		r.body(message.Content, message.Text, []byte("Weir "+r.handler.listener.cfg.Version+
+func (l *listener) serveRoot(r *resource.Request) {
+	if _, ok := r.Accepts(message.Text); ok && r.NoQuery() {
+		r.Answer(message.Content, message.Text, []byte("Weir "+l.cfg.Version+
 			", CoAP and DTLS connection ids.\nResources: /.well-known/core. What you send here is not private."))
 	}
 }
@@ -60,52 +60,52 @@ func benchmarkBody() []byte {
 	return []byte(benchmarkPost + strings.Repeat("*", maxRlen-len(benchmarkPost)))
 }
 
-func (r *request) noBenchmark() {
-	r.reply.Text(message.NotImplemented, "benchmark is not supported on this host!")
+func noBenchmark(r *resource.Request) {
+	r.Error(message.NotImplemented, "benchmark is not supported on this host!")
 }
 
 // serveBenchmark answers POST with 2.04 and GET with 2.05. rlen cuts or pads the text with "*", ack asks for a separate
 // response.
-func (r *request) serveBenchmark() {
+func (l *listener) serveBenchmark(r *resource.Request) {
 	length := -1
-	for options := r.message.Options(); options.Next() && options.ID() <= message.URIQuery; {
+	for options := r.Message.Options(); options.Next() && options.ID() <= message.URIQuery; {
 		if options.ID() != message.URIQuery {
 			continue
 		}
 		query := options.Value()
 		switch {
 		case string(query) == "ack":
-			r.reply.Separate(0)
+			r.Separate(0)
 		case len(query) > 5 && string(query[:5]) == "rlen=":
 			n, ok := parseLength(query[5:])
 			if !ok {
-				r.badQuery(query, "rlen is 0 to 8192")
+				r.BadQuery(query, "rlen is 0 to 8192")
 				return
 			}
 			length = n
 		default:
-			r.badQuery(query, "rlen=0..8192 and ack are")
+			r.BadQuery(query, "rlen=0..8192 and ack are")
 			return
 		}
 	}
-	if _, ok := r.accepts(message.Text); !ok {
+	if _, ok := r.Accepts(message.Text); !ok {
 		return
 	}
-	if r.message.Code == message.POST {
+	if r.Message.Code == message.POST {
 		if length < 0 {
 			length = len(benchmarkPost)
 		}
-		r.body(message.Changed, message.Text, r.handler.listener.benchmark[:length])
+		r.Answer(message.Changed, message.Text, l.benchmark[:length])
 		return
 	}
-	text := strconv.AppendInt([]byte(benchmarkGet), int64(r.now/benchmarkPeriod), 10)
+	text := strconv.AppendInt([]byte(benchmarkGet), int64(r.Now/benchmarkPeriod), 10)
 	if length >= 0 {
 		for len(text) < length {
 			text = append(text, '*')
 		}
 		text = text[:length]
 	}
-	r.body(message.Content, message.Text, text)
+	r.Answer(message.Content, message.Text, text)
 }
 
 // parseLength reads a decimal number of at most maxRlen.
@@ -122,12 +122,8 @@ func parseLength(digits []byte) (n int, ok bool) {
 	return n, n <= maxRlen
 }
 
-// serveSeparate acknowledges at once and answers later with a description of the request.
-func (r *request) serveSeparate() {
-	if _, ok := r.accepts(message.Text); !ok || !r.noQuery() {
-		return
-	}
-	m := r.message
+// describe returns what a request is, one line for each property.
+func describe(m *message.Message) []byte {
 	text := make([]byte, 0, 96)
 	text = append(text, "Type: "...)
 	text = strconv.AppendInt(text, int64(m.Type), 10)
@@ -141,13 +137,18 @@ func (r *request) serveSeparate() {
 			text = append(text, "0123456789abcdef"[c>>4], "0123456789abcdef"[c&15])
 		}
 	}
-	r.reply.Separate(r.handler.listener.cfg.SeparateDelay)
-	if r.part(message.Content, message.Text, text, 0, maxExponent, false) {
+	return text
+}
+
+// serveSeparate acknowledges at once and answers later with a description of the request.
+func (l *listener) serveSeparate(r *resource.Request) {
+	if _, ok := r.Accepts(message.Text); !ok || !r.NoQuery() {
 		return
 	}
-	// The text differs for each request, so its blocks would not fit together.
+	text := describe(r.Message)
+	// The text differs for each request, so its blocks would not fit together: where it is too long for one message, the
+	// part that is the same for each request is sent.
 	short, _, _ := bytes.Cut(text, []byte("\nMID"))
-	if !r.part(message.Content, message.Text, short, 0, maxExponent, false) {
-		r.challenge()
-	}
+	r.Separate(l.cfg.SeparateDelay)
+	r.AnswerWhole(message.Content, message.Text, text, short)
 }

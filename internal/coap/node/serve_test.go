@@ -17,11 +17,12 @@ type noWorker struct{}
 func (noWorker) Send(*engine.Peer, []byte) bool { return true }
 func (noWorker) WakeAt(time.Duration)           {}
 func (noWorker) Validate(*engine.Peer)          {}
+func (noWorker) Post(func()) bool               { return false }
 
 func newTestHandler() *handler {
 	cfg := Config{Listen: []string{":0"}, Version: "test"}.WithDefaults()
-	l := &listener{cfg: &cfg, resources: resourcesOf(&cfg), benchmark: benchmarkBody()}
-	l.links = linksOf(l.resources)
+	l := &listener{cfg: &cfg, benchmark: benchmarkBody()}
+	l.tree = l.newTree()
 	return newHandler(l, noWorker{}, 1)
 }
 

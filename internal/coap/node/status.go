@@ -5,6 +5,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/coap/cluster"
 	"github.com/weir-lb/weir/internal/coap/exchange"
+	"github.com/weir-lb/weir/internal/coap/resource"
 	"github.com/weir-lb/weir/internal/dtls/engine"
 )
 
@@ -26,11 +27,12 @@ type CredentialsStatus struct {
 // ListenerStatus is a snapshot of one listener.
 type ListenerStatus struct {
 	Address
-	Engine   engine.Stats         `json:"engine" metric:"weir_coap_engine"`
-	Exchange exchange.Counters    `json:"exchange" metric:"weir_coap_exchange"`
-	Pending  int                  `json:"pending" metric:"weir_coap_exchange_pending" help:"Messages that await an acknowledgement or their time."` // messages awaiting an acknowledgement or their time
-	Cluster  *cluster.Stats       `json:"cluster,omitempty" metric:"weir_coap_cluster"`
-	Nodes    []cluster.NodeStatus `json:"nodes,omitempty"` // the other nodes as this one sees them
+	Engine    engine.Stats         `json:"engine" metric:"weir_coap_engine"`
+	Exchange  exchange.Counters    `json:"exchange" metric:"weir_coap_exchange"`
+	Resources resource.Counters    `json:"-"`                                                                                                        // blocks and observers
+	Pending   int                  `json:"pending" metric:"weir_coap_exchange_pending" help:"Messages that await an acknowledgement or their time."` // messages awaiting an acknowledgement or their time
+	Cluster   *cluster.Stats       `json:"cluster,omitempty" metric:"weir_coap_cluster"`
+	Nodes     []cluster.NodeStatus `json:"nodes,omitempty"` // the other nodes as this one sees them
 }
 
 // statusWait bounds how long Status waits for a busy worker. After that it uses the worker's last known counters.
@@ -38,9 +40,10 @@ const statusWait = 200 * time.Millisecond
 
 // share is one worker's part of the counters.
 type share struct {
-	worker   int
-	counters exchange.Counters
-	pending  int
+	worker    int
+	counters  exchange.Counters
+	resources resource.Counters
+	pending   int
 }
 
 // Status collects the counters of every worker and sums them. Safe from any goroutine; it takes up to 200 ms per listener
@@ -58,7 +61,7 @@ func (n *Node) Status() Status {
 	addresses := n.Addresses()
 	for i, l := range n.listeners {
 		s := ListenerStatus{Address: addresses[i], Engine: l.engine.Stats()}
-		s.Exchange, s.Pending = l.collect()
+		s.Exchange, s.Resources, s.Pending = l.collect()
 		if l.cluster != nil {
 			stats := l.cluster.Stats()
 			s.Cluster, s.Nodes = &stats, l.cluster.Status()
@@ -69,13 +72,13 @@ func (n *Node) Status() Status {
 }
 
 // collect reads the handlers' counters on their own workers. The sums never decrease.
-func (l *listener) collect() (total exchange.Counters, pending int) {
+func (l *listener) collect() (total exchange.Counters, resources resource.Counters, pending int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	shares := make(chan share, len(l.handlers))
 	awaited := 0
 	for i, h := range l.handlers {
-		if w, ok := h.worker.(*engine.Worker); ok && w.Post(func() { shares <- share{i, h.endpoint.Counters(), h.endpoint.Pending()} }) {
+		if w, ok := h.worker.(*engine.Worker); ok && w.Post(func() { shares <- share{i, h.endpoint.Counters(), h.server.Counters(), h.endpoint.Pending()} }) {
 			awaited++
 		}
 	}
@@ -92,7 +95,8 @@ func (l *listener) collect() (total exchange.Counters, pending int) {
 	}
 	for i := range l.shares {
 		total.Add(&l.shares[i].counters)
+		resources.Add(&l.shares[i].resources)
 		pending += l.shares[i].pending
 	}
-	return total, pending
+	return total, resources, pending
 }

@@ -31,9 +31,9 @@ func TestCountersNeverGoBack(t *testing.T) {
 	if _, err := conn.Read(make([]byte, 64)); err != nil {
 		t.Fatal(err)
 	}
-	counters, _ := l.collect()
+	counters, _, _ := l.collect()
 	for end := time.Now().Add(20 * time.Second); counters.Pings != 1 && time.Now().Before(end); { // a busy worker counts as it last did
-		counters, _ = l.collect()
+		counters, _, _ = l.collect()
 	}
 	if counters.Pings != 1 {
 		t.Fatalf("%+v", counters)
@@ -44,7 +44,7 @@ func TestCountersNeverGoBack(t *testing.T) {
 		t.Fatal("the worker takes no post")
 	}
 	<-stuck
-	if counters, _ := l.collect(); counters.Pings != 1 {
+	if counters, _, _ := l.collect(); counters.Pings != 1 {
 		t.Errorf("with a worker that does not answer: %+v", counters)
 	}
 	close(free)
@@ -53,7 +53,7 @@ func TestCountersNeverGoBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	if counters, _ := l.collect(); counters.Pings != 1 {
+	if counters, _, _ := l.collect(); counters.Pings != 1 {
 		t.Errorf("with a worker that has ended, after %v: %+v", time.Since(start), counters)
 	}
 }

@@ -1,0 +1,133 @@
+package node
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/weir-lb/weir/internal/coap/message"
+	"github.com/weir-lb/weir/internal/coap/resource"
+)
+
+// plugtest holds what clients change in the resources of Californium's plugtest server. The listeners of a Node share it; its
+// methods run on any worker.
+type plugtest struct {
+	clock func() time.Time // wall time, of /obs and its siblings
+
+	mu      sync.Mutex // guards what follows
+	large   stored     // /large-update
+	valid   stored     // /validate
+	created [3]stored  // /create1 to /create3
+	obs     [2]stored  // /obs and /obs-non
+	changed [2]time.Time
+	bodies  []child // of /large-create, oldest first
+	number  int     // of the newest child
+
+	topics []*resource.Topic // of /obs and its siblings
+}
+
+// stored is a representation that a client has put.
+type stored struct {
+	body   []byte
+	format message.Format
+	exists bool
+}
+
+func newPlugtest(clock func() time.Time) *plugtest {
+	return &plugtest{clock: clock, large: stored{[]byte(largeText()), message.Text, true}}
+}
+
+func attributes(pairs ...string) (all []resource.Attribute) {
+	for i := 0; i+1 < len(pairs); i += 2 {
+		all = append(all, resource.Attribute{Name: pairs[i], Value: pairs[i+1]})
+	}
+	return all
+}
+
+// add adds the resources to a listener's tree.
+func (p *plugtest) add(t *resource.Tree) {
+	ct := attributes("ct", "0")
+	t.Add("/test", &resource.Resource{Attributes: ct, Get: serveTest, Put: done(message.Changed), Delete: done(message.Deleted), Post: func(r *resource.Request) {
+		r.Location([]string{"location1", "location2", "location3"}, nil)
+		r.Done(message.Created)
+	}})
+	t.Add("/location-query", &resource.Resource{Post: func(r *resource.Request) {
+		r.Location(nil, []string{"first=1", "second=2"})
+		r.Done(message.Created)
+	}})
+	for _, path := range []string{"/seg1", "/seg1/seg2", "/seg1/seg2/seg3"} {
+		t.Add(path, &resource.Resource{Get: func(r *resource.Request) { answerText(r, "Long path resource\n"+string(describe(r.Message))) }})
+	}
+	t.Add("/query", &resource.Resource{Attributes: ct, Get: serveQuery})
+	t.Add("/multi-format", &resource.Resource{Attributes: attributes("ct", "0 41 50 60"), Get: serveFormats})
+	t.Add("/shutdown", &resource.Resource{Post: func(r *resource.Request) { r.Error(message.Forbidden, "this server does not take it from a client") }})
+	for i, a := range [][]resource.Attribute{attributes("if", "If1", "rt", "Type1 Type2"), attributes("if", "If2", "rt", "Type2 Type3"), attributes("if", "foo", "rt", "Type1 Type3")} {
+		t.Add(fmt.Sprintf("/link%d", i+1), &resource.Resource{Attributes: a})
+	}
+	var links []byte
+	for i := range 3 {
+		path := fmt.Sprintf("/path/sub%d", i+1)
+		links = resource.AppendLink(links, path)
+		t.Add(path, &resource.Resource{Get: func(r *resource.Request) { answerText(r, path) }})
+	}
+	t.Add("/path", &resource.Resource{Attributes: attributes("ct", "40"), Get: func(r *resource.Request) {
+		if _, ok := r.Accepts(message.LinkFormat); ok {
+			r.Answer(message.Content, message.LinkFormat, links)
+		}
+	}})
+	p.addStored(t)
+	p.addLarge(t)
+	p.addObserved(t)
+}
+
+// done is a method that only answers with a code.
+func done(code message.Code) func(*resource.Request) {
+	return func(r *resource.Request) { r.Done(code) }
+}
+
+// maxText is the longest text of most resources, in characters, the last of which marks that it was cut.
+const maxText = 64
+
+func cut(text string) string {
+	if utf8.RuneCountInString(text) <= maxText {
+		return text
+	}
+	return string([]rune(text)[:maxText-1]) + "»"
+}
+
+func answerText(r *resource.Request, text string) {
+	if _, ok := r.Accepts(message.Text); ok {
+		r.Answer(message.Content, message.Text, []byte(text))
+	}
+}
+
+func serveTest(r *resource.Request) {
+	r.MaxAge(30)
+	answerText(r, cut(string(describe(r.Message))))
+}
+
+func serveQuery(r *resource.Request) {
+	var queries []string
+	for options := r.Message.Options(); options.Next(); {
+		if options.ID() == message.URIQuery {
+			queries = append(queries, string(options.Value()))
+		}
+	}
+	answerText(r, cut(string(describe(r.Message))+"\n?"+strings.Join(queries, "&")))
+}
+
+func serveFormats(r *resource.Request) {
+	format, ok := r.Accepts(message.Text, message.XML, message.JSON, message.CBOR)
+	if !ok {
+		return
+	}
+	if format == message.Text {
+		r.Answer(message.Content, format, fmt.Appendf(nil, "Status type: \"%s\"\nCode: \"%s\"\nMID: \"%d\"\nAccept: \"%d\"", r.Message.Type, r.Message.Code.Name(), r.Message.ID, format))
+		return
+	}
+	r.Answer(message.Content, format, render(format, "msg", []field{
+		{"type", r.Message.Type.String()}, {"code", r.Message.Code.Name()}, {"mid", int(r.Message.ID)}, {"accept", int(format)},
+	}))
+}

@@ -1,0 +1,265 @@
+package resource
+
+import (
+	"hash/maphash"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/weir-lb/weir/internal/coap/exchange"
+	"github.com/weir-lb/weir/internal/coap/message"
+	"github.com/weir-lb/weir/internal/steering/evict"
+)
+
+// EchoLength is the length of the values of Guard.Echo, in bytes.
+const EchoLength = 6
+
+// Guard knows what may be sent to a peer whose address may be forged (RFC 7252 section 11.3).
+type Guard interface {
+	// Proven reports whether the peer has proven its address.
+	Proven(s *Session) bool
+	// Source is who is accountable for the peer's address.
+	Source(s *Session) evict.Source
+	// Empty is the length of an empty message to the peer on the wire, in bytes.
+	Empty(s *Session) int
+	// Room is how many bytes a message may have that is sent to the peer now; negative: none may be sent.
+	Room(s *Session) int
+	// Probe adds a probe of the peer's address to reply, if there is no better method to prove it.
+	Probe(s *Session, reply *exchange.Reply)
+	// Echo returns an Echo value for the peer's address, valid until the next call.
+	Echo(s *Session, now time.Duration) []byte
+}
+
+// Config is what a Server needs. Zero values take the defaults named.
+type Config struct {
+	Tree  *Tree
+	Guard Guard
+	// Exponent is the size of the largest block sent, as 16 << Exponent bytes; longer answers are sent in blocks. 0 to 6.
+	Exponent     uint32
+	MaxBody      int // bytes of a request's body in blocks; default 8192
+	MaxBytes     int // of all bodies of the Server; default 16 MiB
+	MaxObservers int // default 65536
+
+	// Post runs a function on the goroutine of the Server, soon, and never before it returns; it is called from any goroutine. nil: Topics do not reach the
+	// Server.
+	Post func(func()) bool
+	// Wake asks for a call of Tick no later than at, on the goroutine of the Server.
+	Wake func(at time.Duration)
+}
+
+// Counters count since New. Read them on the goroutine of the Server.
+type Counters struct {
+	Observers        int    `json:"observers"` // now
+	Bodies           int    `json:"bodies"`    // now: request bodies under way and stored answers
+	BodyBytes        int    `json:"body_bytes"`
+	Incomplete       uint64 `json:"incomplete"`        // blocks without the blocks before them: 4.08
+	BodiesTooLarge   uint64 `json:"bodies_too_large"`  // 4.13
+	BodiesRefused    uint64 `json:"bodies_refused"`    // no room: 5.03
+	BodiesEvicted    uint64 `json:"bodies_evicted"`    // made room for another one
+	BodiesExpired    uint64 `json:"bodies_expired"`    // no new block for TransferLifetime
+	ObserversRefused uint64 `json:"observers_refused"` // answered without Observe
+	ObserversEvicted uint64 `json:"observers_evicted"`
+	ObserversLost    uint64 `json:"observers_lost"` // did not acknowledge, or rejected, a notification
+}
+
+// Add adds other to c.
+func (c *Counters) Add(other *Counters) {
+	c.Observers += other.Observers
+	c.Bodies += other.Bodies
+	c.BodyBytes += other.BodyBytes
+	c.Incomplete += other.Incomplete
+	c.BodiesTooLarge += other.BodiesTooLarge
+	c.BodiesRefused += other.BodiesRefused
+	c.BodiesEvicted += other.BodiesEvicted
+	c.BodiesExpired += other.BodiesExpired
+	c.ObserversRefused += other.ObserversRefused
+	c.ObserversEvicted += other.ObserversEvicted
+	c.ObserversLost += other.ObserversLost
+}
+
+// Session is one peer of a Server. Its exchange.Session has the Session as its Peer. It must be given to Forget at its end.
+type Session struct {
+	exchange.Session
+	Owner any // belongs to the owner of the Server
+
+	transfers []int32
+	observers []int32
+	awaiting  bool // the acknowledgement of a notification: one at a time (NSTART, RFC 7252 section 4.7)
+}
+
+// Server serves a Tree to the peers of one worker. Not for concurrent use.
+type Server struct {
+	cfg       Config
+	endpoint  *exchange.Endpoint
+	request   Request // here, so that serving does not allocate
+	path      [maxPath]byte
+	seed      maphash.Seed
+	transfers transfers
+	observers observers
+	counters  Counters
+
+	stored message.Message // of a notification
+	reply  exchange.Reply
+	out    []byte
+}
+
+// Never is a time that does not come.
+const Never = time.Duration(math.MaxInt64)
+
+// New returns a Server. The endpoint that calls it is set with Bind.
+func New(cfg Config) *Server {
+	if cfg.MaxBody == 0 {
+		cfg.MaxBody = 8192
+	}
+	if cfg.MaxBytes == 0 {
+		cfg.MaxBytes = 16 << 20
+	}
+	if cfg.MaxObservers == 0 {
+		cfg.MaxObservers = 65536
+	}
+	return &Server{cfg: cfg, seed: maphash.MakeSeed(), out: make([]byte, 0, maxNotification), observers: observers{free: -1}, transfers: transfers{free: -1}}
+}
+
+// Bind sets the endpoint by which notifications leave. Its Handler is the Server, its Config.Notified is Server.Notified.
+func (s *Server) Bind(e *exchange.Endpoint) { s.endpoint = e }
+
+// Counters returns the counters since New.
+func (s *Server) Counters() Counters {
+	c := s.counters
+	c.Observers, c.Bodies, c.BodyBytes = s.observers.count, s.transfers.count, s.transfers.bytes
+	return c
+}
+
+// Supported names the critical options that every resource understands. Uri-Host and Uri-Port may name any host: the server
+// is not virtual.
+func Supported(id message.OptionID) bool {
+	switch id {
+	case message.URIHost, message.URIPort, message.URIPath, message.URIQuery, message.Accept, message.Block1, message.Block2,
+		message.IfMatch, message.IfNoneMatch:
+		return true
+	}
+	return false
+}
+
+// Serve implements [exchange.Handler].
+func (s *Server) Serve(es *exchange.Session, m *message.Message, reply *exchange.Reply, now time.Duration) {
+	session, ok := es.Peer.(*Session)
+	if !ok {
+		return // 5.00: not a session of this Server
+	}
+	if !s.cfg.Guard.Proven(session) {
+		reply.Unproven(s.cfg.Guard.Empty(session))
+	}
+	r := &s.request
+	s.begin(r, m, session, now)
+	r.reply = reply
+	method := r.route(s.path[:0])
+	if method == nil || !r.holds() || !s.body(r) {
+		return
+	}
+	if _, observe := m.Option(message.Observe); observe && r.resource.Topic != nil && m.Code.IsSafe() && r.block1 < 0 && r.First() {
+		s.observed(r, method)
+		return
+	}
+	method(r)
+}
+
+// begin makes r the state of a request. It clears r in place: an assignment of a composite literal copies twice the bytes.
+func (s *Server) begin(r *Request, m *message.Message, session *Session, now time.Duration) {
+	*r = Request{}
+	r.Message, r.Session, r.Now, r.Body, r.server, r.block1, r.observe = m, session, now, m.Payload, s, -1, -1
+}
+
+// route returns the method of the request, or answers that there is none.
+func (r *Request) route(path []byte) func(*Request) {
+	r.Path = appendPath(path, r.Message)
+	found, ok := r.server.cfg.Tree.find(r.Path)
+	if !ok {
+		r.Error(message.NotFound, "no such resource; /.well-known/core lists them")
+		return nil
+	}
+	r.resource = found
+	method := found.method(r.Message.Code)
+	if method == nil {
+		r.code = message.MethodNotAllowed
+		r.reply.Begin(message.MethodNotAllowed)
+	}
+	return method
+}
+
+// holds checks If-Match and If-None-Match, and answers 4.12 if one of them fails (RFC 7252 section 5.10.8).
+func (r *Request) holds() bool {
+	_, ifMatch := r.Message.Option(message.IfMatch)
+	_, ifNoneMatch := r.Message.Option(message.IfNoneMatch)
+	if !ifMatch && !ifNoneMatch {
+		return true
+	}
+	var tag []byte
+	exists := true
+	if r.resource.State != nil {
+		tag, exists = r.resource.State(r)
+	}
+	if !(ifNoneMatch && exists) && (!ifMatch || r.matches(tag, exists)) {
+		return true
+	}
+	r.Error(message.PreconditionFailed, "")
+	if r.resource.Unmet != nil {
+		r.resource.Unmet()
+	}
+	return false
+}
+
+// matches reports whether an If-Match option names the tag, or is empty while there is a representation.
+func (r *Request) matches(tag []byte, exists bool) bool {
+	for options := r.Message.Options(); options.Next() && options.ID() <= message.IfMatch; {
+		if value := options.Value(); options.ID() == message.IfMatch && (len(value) == 0 && exists || len(value) > 0 && string(value) == string(tag)) {
+			return true
+		}
+	}
+	return false
+}
+
+// Proved must be called when a session's address has been proven.
+func (s *Server) Proved(session *Session) {
+	for _, i := range session.transfers {
+		if s.transfers.unproven.Remove(i) {
+			s.transfers.proven.Add(i, s.cfg.Guard.Source(session))
+		}
+	}
+	for _, i := range session.observers {
+		s.observers.unproven.Remove(i)
+	}
+}
+
+// Forget drops everything of a session that closes.
+func (s *Server) Forget(session *Session) {
+	for len(session.transfers) > 0 {
+		s.drop(session.transfers[0])
+	}
+	for len(session.observers) > 0 {
+		s.unobserve(session.observers[0])
+	}
+}
+
+// Tick runs what is due, and returns when it must be called again.
+func (s *Server) Tick(now time.Duration) time.Duration {
+	s.expire(now)
+	s.notifyDue(now)
+	next := s.observers.next()
+	if _, due, ok := s.transfers.due.First(); ok {
+		next = min(next, due)
+	}
+	return next
+}
+
+// without returns list without one element; the order may change.
+func without(list []int32, element int32) []int32 {
+	if i := slices.Index(list, element); i >= 0 {
+		list[i] = list[len(list)-1]
+		list = list[:len(list)-1]
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	return list
+}
