@@ -1,15 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,38 +14,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/terminal/terminaltest"
 )
-
-// offered is what a shell gets for the last of the words: values with their descriptions, and what it may add by itself.
-func offered(t *testing.T, words ...string) (values []string, directive cobra.ShellCompDirective) {
-	t.Helper()
-	var out bytes.Buffer
-	root := newRootCommand()
-	root.SetOut(&out)
-	root.SetErr(io.Discard) // the directive in words
-	root.SetArgs(append([]string{"__complete"}, words...))
-	if err := root.ExecuteContext(t.Context()); err != nil {
-		t.Fatalf("%v: %v", words, err)
-	}
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	last := lines[len(lines)-1]
-	n, err := strconv.Atoi(strings.TrimPrefix(last, ":"))
-	if err != nil || !strings.HasPrefix(last, ":") {
-		t.Fatalf("%v: %q", words, out.String())
-	}
-	return lines[:len(lines)-1], cobra.ShellCompDirective(n)
-}
-
-// names are values without descriptions, and without words to the user.
-func names(values []string) (names []string) {
-	for _, value := range values {
-		if name, _, _ := strings.Cut(value, "\t"); !strings.HasPrefix(name, "_activeHelp_") {
-			names = append(names, name)
-		}
-	}
-	return names
-}
 
 // takesAnyFile are the flags and arguments for which a shell offers every file.
 func takesAnyFile() []string {
@@ -66,7 +34,7 @@ func TestEveryFlagAndArgumentCompletes(t *testing.T) {
 		if flag.Value.Type() == "bool" || cmd.HasSubCommands() {
 			return
 		}
-		values, directive := offered(t, append(words, "--"+flag.Name, "")...)
+		values, directive := clitest.Offered(t, append(words, "--"+flag.Name, "")...)
 		if directive&(cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveFilterFileExt|cobra.ShellCompDirectiveFilterDirs) == 0 &&
 			!slices.Contains(takesAnyFile(), "--"+flag.Name) {
 			t.Errorf("%s --%s: every file is offered", cmd.CommandPath(), flag.Name)
@@ -75,7 +43,7 @@ func TestEveryFlagAndArgumentCompletes(t *testing.T) {
 			return
 		}
 		help := flag.Usage + cmd.Long
-		for _, name := range names(values) {
+		for _, name := range clitest.Names(values) {
 			known++
 			if !strings.Contains(help, name) && !strings.HasPrefix(name, "all:") && flag.Name != "reason" && flag.Name != "roads" {
 				t.Errorf("%s --%s offers %s, of which the help says nothing", cmd.CommandPath(), flag.Name, name)
@@ -94,7 +62,7 @@ func TestEveryFlagAndArgumentCompletes(t *testing.T) {
 		if cmd.HasSubCommands() || strings.HasPrefix(path, "weir completion") || path == "weir help" {
 			continue
 		}
-		if _, directive := offered(t, append(strings.Fields(path)[1:], "")...); directive == cobra.ShellCompDirectiveDefault && !slices.Contains(takesAnyFile(), path) {
+		if _, directive := clitest.Offered(t, append(strings.Fields(path)[1:], "")...); directive == cobra.ShellCompDirectiveDefault && !slices.Contains(takesAnyFile(), path) {
 			t.Errorf("%s: every file is offered", path)
 		}
 	}
@@ -139,15 +107,15 @@ func TestCompletionOfValues(t *testing.T) {
 	} {
 		line, want := c[0], c[1]
 		words := strings.Split(strings.TrimSuffix(line, "|"), " ")
-		values, directive := offered(t, words...)
-		got := strings.Join(append(names(values), fmt.Sprintf(":%d", directive)), " ")
+		values, directive := clitest.Offered(t, words...)
+		got := strings.Join(append(clitest.Names(values), fmt.Sprintf(":%d", directive)), " ")
 		if unwanted, not := strings.CutPrefix(want, "! "); not {
-			if slices.Contains(names(values), unwanted) {
+			if slices.Contains(clitest.Names(values), unwanted) {
 				t.Errorf("weir %s: %s", line, got)
 			}
 			continue
 		}
-		if want == "lo" && slices.Contains(names(values), "lo") {
+		if want == "lo" && slices.Contains(clitest.Names(values), "lo") {
 			continue
 		}
 		if got != want {
@@ -158,8 +126,8 @@ func TestCompletionOfValues(t *testing.T) {
 
 // The names of a running balancer's services and backends, with how they are.
 func TestCompletionOfLiveNames(t *testing.T) {
-	p := startProcess(t, "lb", "lb", "run", completionConfig(t), "--metrics", "")
-	at := "--admin=unix:" + p.socket
+	p := clitest.Start(t, "lb", "lb", "run", completionConfig(t), "--metrics", "")
+	at := "--admin=unix:" + p.Socket
 	for line, want := range map[string]string{
 		"lb drain |":                         "coaps coaps/a coaps/b web web/a",
 		"lb undrain coaps/|":                 "coaps/a coaps/b",
@@ -172,21 +140,21 @@ func TestCompletionOfLiveNames(t *testing.T) {
 		"lb trace --service c|":              "coaps",
 	} {
 		words := strings.Split(strings.TrimSuffix(line, "|"), " ")
-		values, directive := offered(t, slices.Insert(words, 2, at)...)
-		if got := strings.Join(names(values), " "); got != want || directive != cobra.ShellCompDirectiveNoFileComp {
+		values, directive := clitest.Offered(t, slices.Insert(words, 2, at)...)
+		if got := strings.Join(clitest.Names(values), " "); got != want || directive != cobra.ShellCompDirectiveNoFileComp {
 			t.Errorf("weir %s: %q (%d), want %q", line, got, directive, want)
 		}
 	}
-	if _, err := execute(t, "lb", "drain", "coaps/a", at); err != nil {
+	if _, err := clitest.Execute(t, "lb", "drain", "coaps/a", at); err != nil {
 		t.Fatal(err)
 	}
-	values, _ := offered(t, "lb", "undrain", at, "coaps/")
+	values, _ := clitest.Offered(t, "lb", "undrain", at, "coaps/")
 	if want := []string{"coaps/a\tdraining, 0 % of new flows", "coaps/b\tup, 100 % of new flows"}; !slices.Equal(values, want) {
 		t.Errorf("%q, want %q", values, want)
 	}
-	p.stop()
-	values, directive := offered(t, "lb", "drain", at, "")
-	if len(names(values)) != 0 || len(values) != 1 || !strings.Contains(values[0], "nobody answers there") || directive != cobra.ShellCompDirectiveNoFileComp {
+	p.Stop()
+	values, directive := clitest.Offered(t, "lb", "drain", at, "")
+	if len(clitest.Names(values)) != 0 || len(values) != 1 || !strings.Contains(values[0], "nobody answers there") || directive != cobra.ShellCompDirectiveNoFileComp {
 		t.Errorf("without a balancer: %q (%d)", values, directive)
 	}
 }
@@ -199,10 +167,10 @@ func TestCompletionDoesNotWait(t *testing.T) {
 	}
 	defer silent.Close()
 	started := time.Now()
-	if values, _ := offered(t, "lb", "drain", "--admin="+silent.Addr().String(), ""); len(names(values)) != 0 {
+	if values, _ := clitest.Offered(t, "lb", "drain", "--admin="+silent.Addr().String(), ""); len(clitest.Names(values)) != 0 {
 		t.Errorf("%q", values)
 	}
-	if took := time.Since(started); took > 10*liveTimeout { // the machine may be busy; a client waits for longer
+	if took := time.Since(started); took > 10*time.Second { // the machine may be busy; a client waits for longer
 		t.Errorf("a shell was held for %s", took)
 	}
 }
@@ -210,7 +178,7 @@ func TestCompletionDoesNotWait(t *testing.T) {
 func completionConfig(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "weir.yaml")
-	ports := freeAddresses(t, 2)
+	ports := clitest.FreeAddresses(t, 2)
 	port := func(i int) string { return ports[i][strings.LastIndexByte(ports[i], ':')+1:] }
 	text := fmt.Sprintf(`hash_key: 00112233445566778899aabbccddeeff
 maglev_size: 1009
@@ -236,8 +204,8 @@ func TestCompletionOfTURNUsers(t *testing.T) {
 	fs := newTurnFlows(t, server, 3, 200*time.Millisecond)
 	defer fs.release()
 	for flag, want := range map[string]string{"--user": flowUser, "--listener": "udp"} {
-		values, directive := offered(t, "turn", "users", "--admin=unix:"+g.socket, flag, want[:1])
-		if got := strings.Join(names(values), " "); got != want || directive != cobra.ShellCompDirectiveNoFileComp {
+		values, directive := clitest.Offered(t, "turn", "users", "--admin=unix:"+g.Socket, flag, want[:1])
+		if got := strings.Join(clitest.Names(values), " "); got != want || directive != cobra.ShellCompDirectiveNoFileComp {
 			t.Errorf("%s: %q (%d), want %q", flag, got, directive, want)
 		}
 	}
@@ -256,7 +224,7 @@ func TestCompletionInBash(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	p := startProcess(t, "lb", "lb", "run", completionConfig(t), "--metrics", "")
+	p := clitest.Start(t, "lb", "lb", "run", completionConfig(t), "--metrics", "")
 	dir := t.TempDir()
 	if err := os.Symlink(os.Args[0], filepath.Join(dir, "weir")); err != nil {
 		t.Fatal(err)
@@ -269,7 +237,7 @@ func TestCompletionInBash(t *testing.T) {
 	s.Wait("a prompt", func(text string) bool { return strings.Contains(text, "ready>") })
 	s.Type("weir lb dr", "Tab")
 	s.Wait("the command", func(text string) bool { return strings.Contains(text, "weir lb drain") })
-	s.Type(" --admin unix:"+p.socket+" coaps/", "Tab", "Tab")
+	s.Type(" --admin unix:"+p.Socket+" coaps/", "Tab", "Tab")
 	s.Wait("the backends of the running balancer", func(text string) bool {
 		return strings.Contains(text, "coaps/a") && strings.Contains(text, "coaps/b")
 	})
