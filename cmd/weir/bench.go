@@ -1,6 +1,10 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/cli"
+)
 
 // newBenchCommand groups the benchmarks. A new one is one line here.
 func newBenchCommand() *cobra.Command {
@@ -12,7 +16,7 @@ func newBenchCommand() *cobra.Command {
   weir bench nat
   sudo weir bench run dsr --report dsr.html
   sudo weir bench run floods --only dtls-half-open`,
-		Args: noSuchCommand,
+		Args: cli.NoSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(

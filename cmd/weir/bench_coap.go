@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/measuring"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
@@ -17,7 +19,7 @@ func newBenchCoapCommand() *cobra.Command {
 	var (
 		cfg      bench.CoapConfig
 		datapath string
-		out      benchOutput
+		out      measuring.Output
 	)
 	cmd := &cobra.Command{
 		Use:   "coap",
@@ -43,34 +45,34 @@ microseconds per request and their ratios; requests per second are what clients,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cfg.Clients < 1 || cfg.Clients > 20000 {
-				return usageError(fmt.Errorf("--clients: %d is not between 1 and 20000", cfg.Clients))
+				return cli.UsageError(fmt.Errorf("--clients: %d is not between 1 and 20000", cfg.Clients))
 			}
 			if cfg.Duration < time.Second || cfg.Warmup < 100*time.Millisecond {
-				return usageError(fmt.Errorf("--duration of %v and --warmup of %v: give at least 1s and 100ms", cfg.Duration, cfg.Warmup))
+				return cli.UsageError(fmt.Errorf("--duration of %v and --warmup of %v: give at least 1s and 100ms", cfg.Duration, cfg.Warmup))
 			}
 			switch {
 			case datapath == "ebpf" && !cmd.Flags().Changed("roads"):
 				cfg.Paths = bench.MovedPaths()
 			case datapath != "" && datapath != "ebpf":
-				return usageError(fmt.Errorf("--datapath: no comparison with %q; write ebpf", datapath))
+				return cli.UsageError(fmt.Errorf("--datapath: no comparison with %q; write ebpf", datapath))
 			}
 			return runBenchCoap(cmd, cfg, &out)
 		},
 	}
 	flags := cmd.Flags()
 	flags.IntVar(&cfg.Clients, "clients", 2000, "DTLS clients, each with a socket of its own")
-	durationVar(flags, &cfg.Duration, "duration", 8*time.Second, "length of the measured window")
-	durationVar(flags, &cfg.Warmup, "warmup", 2*time.Second, "load before the window")
+	cli.DurationVar(flags, &cfg.Duration, "duration", 8*time.Second, "length of the measured window")
+	cli.DurationVar(flags, &cfg.Warmup, "warmup", 2*time.Second, "load before the window")
 	flags.StringSliceVar(&cfg.Paths, "roads", bench.CoapPaths(), "what to measure")
 	flags.StringVar(&datapath, "datapath", "", "ebpf: compare forwarding nodes with the kernel data path, clients moving")
-	flags.BoolVar(&out.asJSON, "json", false, "print the results as a JSON list")
+	flags.BoolVar(&out.AsJSON, "json", false, "print the results as a JSON list")
 	return cmd
 }
 
-func runBenchCoap(cmd *cobra.Command, cfg bench.CoapConfig, out *benchOutput) error {
+func runBenchCoap(cmd *cobra.Command, cfg bench.CoapConfig, out *measuring.Output) error {
 	row := ""
 	if slices.ContainsFunc(cfg.Paths, func(path string) bool { return slices.Contains(bench.MovedPaths(), path) }) {
 		row = privilege.BenchMoved
 	}
-	return out.run(cmd, row, &cfg.Run, nil, func(ctx context.Context) ([]*measure.Result, error) { return bench.Coap(ctx, cfg) })
+	return out.Run(cmd, row, &cfg.Run, nil, func(ctx context.Context) ([]*measure.Result, error) { return bench.Coap(ctx, cfg) })
 }

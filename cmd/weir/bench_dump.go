@@ -8,13 +8,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/measuring"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 func newBenchDumpCommand() *cobra.Command {
 	var config bench.DumpConfig
-	var out benchOutput
+	var out measuring.Output
 	cmd := &cobra.Command{
 		Use:   "dump",
 		Short: "List every flow of a busy data path, and see whether it loses datagrams meanwhile",
@@ -30,7 +32,7 @@ for nfqueue. The exit code is 1 if a data path lost a datagram during a dump, or
   sudo weir bench run dump --flows 20000 --rate 5000 --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return out.run(cmd, privilege.BenchDump, &config.Run, config.Validate(), func(ctx context.Context) ([]*measure.Result, error) {
+			return out.Run(cmd, privilege.BenchDump, &config.Run, config.Validate(), func(ctx context.Context) ([]*measure.Result, error) {
 				return bench.Dump(ctx, config)
 			})
 		},
@@ -39,7 +41,7 @@ for nfqueue. The exit code is 1 if a data path lost a datagram during a dump, or
 	flags.StringSliceVar(&config.Only, "only", nil, "data paths: "+strings.Join(bench.DumpTargets(), ", ")+" (default all)")
 	flags.IntVar(&config.Flows, "flows", 262144, "answered flows in the table")
 	flags.Float64Var(&config.Rate, "rate", 100000, "datagrams a second through these flows")
-	durationVar(flags, &config.Duration, "duration", 5*time.Second, "length of each phase")
-	out.addFlags(cmd)
+	cli.DurationVar(flags, &config.Duration, "duration", 5*time.Second, "length of each phase")
+	out.Add(cmd)
 	return cmd
 }

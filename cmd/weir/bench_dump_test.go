@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -14,7 +15,7 @@ func TestRootBenchDump(t *testing.T) {
 	netlabtest.Root(t)
 	netlabtest.Tools(t, "iptables")
 	const flows = 4096
-	out, err := execute(t, "bench", "run", "dump", "--flows", "4096", "--rate", "2000", "--duration", "2s", "--json")
+	out, err := clitest.Execute(t, "bench", "run", "dump", "--flows", "4096", "--rate", "2000", "--duration", "2s", "--json")
 	if err != nil {
 		t.Errorf("%v", err)
 	}

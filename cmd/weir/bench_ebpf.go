@@ -12,6 +12,8 @@ import (
 
 	"github.com/weir-lb/weir/internal/bench"
 	"github.com/weir-lb/weir/internal/bench/programcost"
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/measuring"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/terminal"
@@ -25,7 +27,7 @@ type benchEBPFFlags struct {
 	live     bool
 	duration time.Duration
 	families []string
-	out      benchOutput
+	out      measuring.Output
 }
 
 // Sizes of the table for `weir bench ebpf --flows`: the generator knows 1<<24 flows, and a flood sends four times the size.
@@ -54,7 +56,7 @@ of those: 0.25 means a quarter of it.
 With --live it counts packets per second instead: one core has the kernel send the smallest UDP frames of 1024 and of 32768
 flows through a lab of namespaces, over these paths in turns, and a program at the end counts and drops them:
 
-` + indentNames(bench.LivePaths()) + `
+` + measuring.IndentNames(bench.LivePaths()) + `
 Medians, spreads and ratios to kernel routing and to the floor in the same round. The lab needs the package iptables.`,
 		Example: `  weir bench ebpf
   weir bench ebpf --hook xdp --only hit
@@ -71,15 +73,15 @@ Medians, spreads and ratios to kernel routing and to the floor in the same round
 				f.config.Hooks = []attach.Hook{attach.HookTCX}
 			case "both":
 			default:
-				return usageError(fmt.Errorf("--hook %q: give xdp, tcx or both", f.hook))
+				return cli.UsageError(fmt.Errorf("--hook %q: give xdp, tcx or both", f.hook))
 			}
 			for _, name := range []string{"duration", "families", "report"} {
 				if !f.live && cmd.Flags().Changed(name) {
-					return usageError(fmt.Errorf("--%s is for --live", name))
+					return cli.UsageError(fmt.Errorf("--%s is for --live", name))
 				}
 			}
 			if f.config.Flows < minBenchFlows || f.config.Flows > maxBenchFlows {
-				return usageError(fmt.Errorf("--flows %d: give %d to %d", f.config.Flows, minBenchFlows, maxBenchFlows))
+				return cli.UsageError(fmt.Errorf("--flows %d: give %d to %d", f.config.Flows, minBenchFlows, maxBenchFlows))
 			}
 			if f.live {
 				return runBenchLive(cmd, &f)
@@ -92,8 +94,8 @@ Medians, spreads and ratios to kernel routing and to the floor in the same round
 			if err != nil {
 				return err
 			}
-			if f.out.asJSON {
-				return printJSON(cmd.OutOrStdout(), results)
+			if f.out.AsJSON {
+				return cli.PrintJSON(cmd.OutOrStdout(), results)
 			}
 			return printBenchEBPF(cmd.OutOrStdout(), results)
 		},
@@ -105,11 +107,11 @@ Medians, spreads and ratios to kernel routing and to the floor in the same round
 	flags.StringVar(&f.hook, "hook", "both", "xdp, tcx or both")
 	flags.StringVar(&f.config.Only, "only", "", "measure only cases, or paths, with this in their name")
 	flags.BoolVar(&f.live, "live", false, "packets per second through a lab, of live frames")
-	durationVar(flags, &f.duration, "duration", time.Second, "with --live: length of one round of a path")
-	oldFlag(cmd, "seconds", "", "duration")
+	cli.DurationVar(flags, &f.duration, "duration", time.Second, "with --live: length of one round of a path")
+	cli.OldFlag(cmd, "seconds", "", "duration")
 	flags.StringSliceVar(&f.families, "families", nil, "with --live: ipv4, ipv6 (default both)")
-	addReportFlag(cmd, &f.out.report, "with --live: "+reportUsage)
-	flags.BoolVar(&f.out.asJSON, "json", false, "print JSON")
+	measuring.AddReportFlag(cmd, &f.out.Report, "with --live: "+measuring.ReportUsage)
+	flags.BoolVar(&f.out.AsJSON, "json", false, "print JSON")
 	return cmd
 }
 
@@ -130,21 +132,21 @@ func runBenchLive(cmd *cobra.Command, f *benchEBPFFlags) error {
 		config.Rounds = f.config.Rounds
 	}
 	if cmd.Flags().Changed("packets") {
-		return usageError(errors.New("--packets is for the test runs; --live takes --duration"))
+		return cli.UsageError(errors.New("--packets is for the test runs; --live takes --duration"))
 	}
 	if cmd.Flags().Changed("flows") {
-		return usageError(errors.New("--flows is for the test runs; --live has flows of its own"))
+		return cli.UsageError(errors.New("--flows is for the test runs; --live has flows of its own"))
 	}
-	for _, path := range nameList(bench.LivePaths()) {
+	for _, path := range measuring.NameList(bench.LivePaths()) {
 		weir := strings.HasPrefix(path, "weir-")
 		if strings.Contains(path, f.config.Only) && (!weir || f.hook == "both" || strings.HasSuffix(path, f.hook)) {
 			config.Paths = append(config.Paths, path)
 		}
 	}
 	if config.Paths == nil {
-		return usageError(fmt.Errorf("--only %q: no path on this hook has that in its name; there are %s", f.config.Only, strings.Join(nameList(bench.LivePaths()), ", ")))
+		return cli.UsageError(fmt.Errorf("--only %q: no path on this hook has that in its name; there are %s", f.config.Only, strings.Join(measuring.NameList(bench.LivePaths()), ", ")))
 	}
-	return f.out.run(cmd, privilege.BenchLive, &config.Run, config.ValidateLive(), func(ctx context.Context) ([]*measure.Result, error) {
+	return f.out.Run(cmd, privilege.BenchLive, &config.Run, config.ValidateLive(), func(ctx context.Context) ([]*measure.Result, error) {
 		return bench.Live(ctx, config)
 	})
 }

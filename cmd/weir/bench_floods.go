@@ -8,13 +8,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/measuring"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 func newBenchFloodsCommand() *cobra.Command {
 	var config bench.FloodsConfig
-	var out benchOutput
+	var out measuring.Output
 	cmd := &cobra.Command{
 		Use:   "floods",
 		Short: "Flood every part, and see whether real clients get through",
@@ -23,9 +25,9 @@ use them, and count what these lose: new handshakes and flows, sessions whose cl
 there before, fragmented datagrams. The same floods go to other programs where they are installed.
 
 Floods:
-` + indentNames(bench.DescribeFloods()) + `
+` + measuring.IndentNames(bench.DescribeFloods()) + `
 Targets:
-` + indentNames(bench.DescribeFloodTargets()) + `
+` + measuring.IndentNames(bench.DescribeFloodTargets()) + `
 The generator sends whole frames with spoofed sources at their intended times; where it cannot reach the rate the row says what it
 reached. Nothing leaves the namespaces. Needs root, and the packages iptables, coturn and a Java runtime for what uses them.
 The exit code is 1 if Weir missed an aim; peers have none. A full run takes about 17 minutes; an interrupt ends it, and what was measured so far is reported.`,
@@ -35,17 +37,17 @@ The exit code is 1 if Weir missed an aim; peers have none. A full run takes abou
   sudo weir bench run floods --quick --with coturn`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return out.run(cmd, privilege.BenchDSR, &config.Run, config.Validate(), func(ctx context.Context) ([]*measure.Result, error) {
+			return out.Run(cmd, privilege.BenchDSR, &config.Run, config.Validate(), func(ctx context.Context) ([]*measure.Result, error) {
 				return bench.Floods(ctx, config)
 			})
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&config.Only, "only", nil, "floods, targets or FLOOD/TARGET (default all)")
-	durationVar(flags, &config.Duration, "duration", 10*time.Second, "length of each flood")
-	oldFlag(cmd, "for", "", "duration")
+	cli.DurationVar(flags, &config.Duration, "duration", 10*time.Second, "length of each flood")
+	cli.OldFlag(cmd, "for", "", "duration")
 	flags.StringSliceVar(&config.With, "with", nil, "peers: "+strings.Join(bench.FloodPeers(), ", ")+" (default those that are installed)")
 	flags.BoolVar(&config.Quick, "quick", false, "a tenth of the rates, and sessions sleep for a second only")
-	out.addFlags(cmd)
+	out.Add(cmd)
 	return cmd
 }

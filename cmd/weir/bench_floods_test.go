@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -15,7 +16,7 @@ import (
 // probes. The page can be drawn again from the JSON.
 func TestRootBenchFloods(t *testing.T) {
 	netlabtest.Root(t)
-	if !ownProcess(t) {
+	if !clitest.OwnProcess(t) {
 		return
 	}
 	netlabtest.Tools(t, "iptables")
@@ -24,7 +25,7 @@ func TestRootBenchFloods(t *testing.T) {
 		"dtls-half-open/coap", "one-identity/coap", "udp-flows/udp", "udp-flows/nat-xdp", "udp-flows/cid-xdp",
 		"later-fragments/nat-tcx", "reordered/nfqueue-fast", "first-fragments/nfqueue-split", "turn-allocate/turn", "idle-connections/admin-coap",
 	}
-	out, err := execute(t, "bench", "run", "floods", "--quick", "--duration", "3s", "--only", strings.Join(floods, ","), "--json", "--report", page)
+	out, err := clitest.Execute(t, "bench", "run", "floods", "--quick", "--duration", "3s", "--only", strings.Join(floods, ","), "--json", "--report", page)
 	if err != nil {
 		t.Errorf("%v", err)
 	}
@@ -45,7 +46,7 @@ func TestRootBenchFloods(t *testing.T) {
 	if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	again, err := execute(t, "bench", "report", file, "-o", "-")
+	again, err := clitest.Execute(t, "bench", "report", file, "-o", "-")
 	if err != nil {
 		t.Fatal(err)
 	}

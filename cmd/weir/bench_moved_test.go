@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -15,7 +16,7 @@ import (
 // record reaches another node than its session's; without it they do.
 func TestRootSteeredSessionsMove(t *testing.T) {
 	netlabtest.Root(t)
-	if !ownProcess(t) {
+	if !clitest.OwnProcess(t) {
 		return
 	}
 	const clients = 200

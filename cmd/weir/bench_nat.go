@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/measuring"
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
@@ -31,14 +33,14 @@ compared for all. As root everything runs in a network namespace of its own; wit
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := config.Validate(); err != nil {
-				return usageError(err)
+				return cli.UsageError(err)
 			}
-			result, err := runBench(cmd, "", &config.Run, func(ctx context.Context) (bench.NATResult, error) { return bench.NAT(ctx, config) })
+			result, err := measuring.Run(cmd, "", &config.Run, func(ctx context.Context) (bench.NATResult, error) { return bench.NAT(ctx, config) })
 			if err != nil {
 				return err
 			}
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), result)
+				return cli.PrintJSON(cmd.OutOrStdout(), result)
 			}
 			return printBenchNAT(cmd.OutOrStdout(), &result)
 		},
@@ -83,7 +85,7 @@ func newBenchUDPEchoCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			at, err := netip.ParseAddrPort(args[0])
 			if err != nil {
-				return usageError(fmt.Errorf("address %q: write ADDRESS:PORT", args[0]))
+				return cli.UsageError(fmt.Errorf("address %q: write ADDRESS:PORT", args[0]))
 			}
 			return bench.Echo(cmd.Context(), at)
 		},

@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/measuring"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
@@ -17,7 +19,7 @@ func newBenchNFQueueCommand() *cobra.Command {
 	var (
 		config     bench.NFQueueConfig
 		bandwidths []string
-		out        benchOutput
+		out        measuring.Output
 	)
 	cmd := &cobra.Command{
 		Use:   "nfqueue",
@@ -27,9 +29,9 @@ turns. Medians, spreads, ratios to direct of the same round, processor time of t
 what the queues counted before and after.
 
 Paths:
-` + indentNames(bench.NFQueuePaths()) + `
+` + measuring.IndentNames(bench.NFQueuePaths()) + `
 Loads:
-` + indentNames(bench.NFQueueLoads()) + `
+` + measuring.IndentNames(bench.NFQueueLoads()) + `
 TCP is measured with segmentation offload on and off (ethtool -K gro, gso, tso of every interface), datagrams once: it is no
 matter of theirs. With --with nfqlb, nfqlb takes weir's place in networks of its own, in turns with the others: same rules, same
 routes by mark, as long queues, fragment table of the same size, hash of the address and ports; its program is in the PATH or
@@ -44,23 +46,23 @@ nothing behind.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if config.Bandwidths, err = parseBandwidths(bandwidths); err != nil {
-				return usageError(err)
+				return cli.UsageError(err)
 			}
-			return out.run(cmd, privilege.BenchNFQueue, &config.Run, config.Validate(), func(ctx context.Context) ([]*measure.Result, error) {
+			return out.Run(cmd, privilege.BenchNFQueue, &config.Run, config.Validate(), func(ctx context.Context) ([]*measure.Result, error) {
 				return bench.NFQueue(ctx, config)
 			})
 		},
 	}
 	flags := cmd.Flags()
-	addRoundFlags(cmd, &config.Rounds, &config.Duration)
+	measuring.AddRoundFlags(cmd, &config.Rounds, &config.Duration)
 	flags.StringSliceVar(&config.Paths, "only", nil, "paths to measure besides direct (default all)")
 	flags.StringSliceVar(&config.With, "with", nil, "peers to compare with in the same run: "+strings.Join(bench.NFQueuePeers(), ", "))
-	flags.StringSliceVar(&config.Loads, "loads", nil, "loads: "+strings.Join(nameList(bench.NFQueueLoads()), ", ")+" (default all)")
+	flags.StringSliceVar(&config.Loads, "loads", nil, "loads: "+strings.Join(measuring.NameList(bench.NFQueueLoads()), ", ")+" (default all)")
 	flags.StringSliceVar(&config.Families, "families", []string{"ipv4"}, "address families: "+strings.Join(bench.Families(), ", "))
 	flags.StringSliceVar(&config.Offloads, "offloads", nil, "segmentation offload: "+strings.Join(bench.NFQueueOffloads(), ", ")+" (default both)")
 	flags.StringSliceVar(&bandwidths, "bandwidths", []string{"2G", "4G"}, "of the load udp: bit/s of payload, such as 500M or 2G")
 	flags.IntSliceVar(&config.Fragmented, "fragment-rates", []int{15000, 40000}, "of the load fragments: datagrams a second")
-	out.addFlags(cmd)
+	out.Add(cmd)
 	return cmd
 }
 

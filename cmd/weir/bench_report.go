@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/measuring"
 	"github.com/weir-lb/weir/internal/terminal"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
@@ -24,7 +26,7 @@ func newBenchListCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all := bench.Scenarios()
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), all)
+				return cli.PrintJSON(cmd.OutOrStdout(), all)
 			}
 			table := terminal.NewTable(cmd.OutOrStdout(), false)
 			fmt.Fprintln(table, "COMMAND\tMEASURES\tNEEDS")
@@ -48,25 +50,25 @@ func newBenchReportCommand() *cobra.Command {
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output == "" {
-				return usageError(errors.New("no output; name it with -o FILE.html, or -o - for standard output"))
+				return cli.UsageError(errors.New("no output; name it with -o FILE.html, or -o - for standard output"))
 			}
 			if output != "-" {
-				if err := replaceable(output); err != nil {
-					return usageError(fmt.Errorf("-o %s: %w", output, err))
+				if err := measuring.Replaceable(output); err != nil {
+					return cli.UsageError(fmt.Errorf("-o %s: %w", output, err))
 				}
 			}
 			var results []*measure.Result
 			for _, name := range args {
 				more, err := readResults(name)
 				if err != nil {
-					return usageError(err)
+					return cli.UsageError(err)
 				}
 				results = append(results, more...)
 			}
 			if output == "-" {
 				return bench.WriteReport(cmd.OutOrStdout(), results)
 			}
-			if err := writeReport(output, draw(results)); err != nil {
+			if err := measuring.WriteReport(output, measuring.Draw(results)); err != nil {
 				return err
 			}
 			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%d results drawn in %s\n", len(results), output)
@@ -98,9 +100,4 @@ func readResults(name string) ([]*measure.Result, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return results, nil
-}
-
-// draw is what a report file gets.
-func draw(results []*measure.Result) func(io.Writer) error {
-	return func(w io.Writer) error { return bench.WriteReport(w, results) }
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -17,13 +18,13 @@ import (
 // Weir's paths carry every load of both families, and the report can be drawn again from the JSON.
 func TestRootBenchDSR(t *testing.T) {
 	netlabtest.Root(t)
-	if !ownProcess(t) {
+	if !clitest.OwnProcess(t) {
 		return
 	}
 	netlabtest.Tools(t, "iperf")
 	page := filepath.Join(t.TempDir(), "dsr.html")
 	paths := []string{"weir-nat-xdp", "weir-l2dsr-tcx", "weir-l3dsr-xdp"}
-	out, err := execute(t, "bench", "run", "dsr", "--rounds", "1", "--duration", "1s", "--loads", "iperf2,frames", "--json", "--report", page, "--only", strings.Join(paths, ","))
+	out, err := clitest.Execute(t, "bench", "run", "dsr", "--rounds", "1", "--duration", "1s", "--loads", "iperf2,frames", "--json", "--report", page, "--only", strings.Join(paths, ","))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -40,7 +41,7 @@ func TestRootBenchDSR(t *testing.T) {
 	if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	again, err := execute(t, "bench", "report", file, "-o", "-")
+	again, err := clitest.Execute(t, "bench", "report", file, "-o", "-")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,11 +61,11 @@ func TestRootBenchDSR(t *testing.T) {
 // Live frames come through routing and through Weir by connection id, and the report can be drawn again from the JSON.
 func TestRootBenchLive(t *testing.T) {
 	netlabtest.Root(t)
-	if !ownProcess(t) {
+	if !clitest.OwnProcess(t) {
 		return
 	}
 	page := filepath.Join(t.TempDir(), "live.html")
-	out, err := execute(t, "bench", "ebpf", "--live", "--rounds", "1", "--only", "weir-cid", "--hook", "xdp", "--families", "ipv6", "--json", "--report", page)
+	out, err := clitest.Execute(t, "bench", "ebpf", "--live", "--rounds", "1", "--only", "weir-cid", "--hook", "xdp", "--families", "ipv6", "--json", "--report", page)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -89,20 +90,20 @@ func TestRootBenchLive(t *testing.T) {
 		`no family "ipv5"`:         {"--live", "--families", "ipv5"},
 		"0s for each load: want":   {"--live", "--duration", "0"},
 	} {
-		if out, err := execute(t, append([]string{"bench", "ebpf"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
+		if out, err := clitest.Execute(t, append([]string{"bench", "ebpf"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %s\n%s", args, err, want, out)
 		}
 	}
 }
 
 func TestBenchListAndBadReports(t *testing.T) {
-	out, err := execute(t, "bench", "list", "--json")
+	out, err := clitest.Execute(t, "bench", "list", "--json")
 	var all []bench.Scenario
 	if err != nil || json.Unmarshal([]byte(out), &all) != nil || len(all) < 4 {
 		t.Errorf("%v: %s", err, out)
 	}
 	for _, s := range all { // every command exists
-		if _, err := execute(t, append(strings.Fields(s.Command)[1:], "--help")...); err != nil {
+		if _, err := clitest.Execute(t, append(strings.Fields(s.Command)[1:], "--help")...); err != nil {
 			t.Errorf("%s: %v", s.Command, err)
 		}
 	}
@@ -115,7 +116,7 @@ func TestBenchListAndBadReports(t *testing.T) {
 		"bad.json: not a result of": {bad, "-o", "x.html"},
 		"name it with -o":           {bad},
 	} {
-		if _, err := execute(t, append([]string{"bench", "report"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := clitest.Execute(t, append([]string{"bench", "report"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", args, err)
 		}
 	}
@@ -124,7 +125,7 @@ func TestBenchListAndBadReports(t *testing.T) {
 		"0 rounds":           {"--rounds", "0"},
 		"want whole seconds": {"--duration", "0"},
 	} {
-		if _, err := execute(t, append([]string{"bench", "run", "dsr"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := clitest.Execute(t, append([]string{"bench", "run", "dsr"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", args, err)
 		}
 	}
@@ -133,12 +134,12 @@ func TestBenchListAndBadReports(t *testing.T) {
 // Every path carries every load, whole and through its queues, and the report can be drawn again from the JSON.
 func TestRootBenchNFQueue(t *testing.T) {
 	netlabtest.Root(t)
-	if !ownProcess(t) {
+	if !clitest.OwnProcess(t) {
 		return
 	}
 	netlabtest.Tools(t, "iperf", "iptables", "ip6tables", "ethtool")
 	page := filepath.Join(t.TempDir(), "nfqueue.html")
-	out, err := execute(t, "bench", "run", "nfqueue", "--rounds", "1", "--duration", "0.5s", "--loads", "tcp,tcp8-sources,udp,fragments,flood,pingpong",
+	out, err := clitest.Execute(t, "bench", "run", "nfqueue", "--rounds", "1", "--duration", "0.5s", "--loads", "tcp,tcp8-sources,udp,fragments,flood,pingpong",
 		"--bandwidths", "20M", "--fragment-rates", "500", "--families", "ipv4,ipv6", "--json", "--report", page)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -179,7 +180,7 @@ func TestRootBenchNFQueue(t *testing.T) {
 	if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	again, err := execute(t, "bench", "report", file, "-o", "-")
+	again, err := clitest.Execute(t, "bench", "report", file, "-o", "-")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +212,7 @@ func TestRootBenchNFQueueBesideNfqlb(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := execute(t, "bench", "run", "nfqueue", "--with", "nfqlb", "--only", "queue", "--rounds", "1", "--duration", "500ms", "--offloads", "off",
+	out, err := clitest.Execute(t, "bench", "run", "nfqueue", "--with", "nfqlb", "--only", "queue", "--rounds", "1", "--duration", "500ms", "--offloads", "off",
 		"--loads", "tcp,tcp8-sources,fragments", "--fragment-rates", "500", "--json")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -235,7 +236,7 @@ func TestRootBenchNFQueueBesideNfqlb(t *testing.T) {
 func refusesWithoutPeer(t *testing.T, variable string, args ...string) {
 	t.Helper()
 	t.Log("the peer is not installed")
-	if _, err := execute(t, args...); err == nil || !strings.Contains(err.Error(), "github.com/") || !strings.Contains(err.Error(), "set "+variable) {
+	if _, err := clitest.Execute(t, args...); err == nil || !strings.Contains(err.Error(), "github.com/") || !strings.Contains(err.Error(), "set "+variable) {
 		t.Errorf("%v: %v, want an error that says where the peer comes from and to set %s", args, err, variable)
 	}
 }
@@ -251,7 +252,7 @@ func TestBandwidthsAreReadAsIperfWritesThem(t *testing.T) {
 		`no load "x"`:       {"--loads", "x"},
 		`no path "weir"`:    {"--only", "weir"},
 	} {
-		if _, err := execute(t, append([]string{"bench", "run", "nfqueue"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := clitest.Execute(t, append([]string{"bench", "run", "nfqueue"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", args, err)
 		}
 	}

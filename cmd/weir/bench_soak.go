@@ -7,12 +7,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/measuring"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 func newBenchSoakCommand() *cobra.Command {
 	var config bench.SoakConfig
-	var out benchOutput
+	var out measuring.Output
 	cmd := &cobra.Command{
 		Use:   "soak",
 		Short: "Run a mixed load for an hour: do memory, goroutines and descriptors of every part level off?",
@@ -34,17 +36,17 @@ The exit code is 1 if a gauge grows, a process ends, or a load loses a session, 
   weir bench run soak --duration 30m --json > soak.json; weir bench report soak.json -o soak.html`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return out.run(cmd, "", &config.Run, config.Validate(), func(ctx context.Context) ([]*measure.Result, error) {
+			return out.Run(cmd, "", &config.Run, config.Validate(), func(ctx context.Context) ([]*measure.Result, error) {
 				return bench.Soak(ctx, config)
 			})
 		},
 	}
 	flags := cmd.Flags()
-	durationVar(flags, &config.Duration, "duration", time.Hour, "length of the load")
-	oldFlag(cmd, "for", "", "duration")
-	durationVar(flags, &config.Every, "every", 5*time.Second, "between two samples of a process")
+	cli.DurationVar(flags, &config.Duration, "duration", time.Hour, "length of the load")
+	cli.OldFlag(cmd, "for", "", "duration")
+	cli.DurationVar(flags, &config.Every, "every", 5*time.Second, "between two samples of a process")
 	flags.Float64Var(&config.Load, "load", 1, "times the default load")
 	flags.Float64Var(&config.Growth, "growth", 5, "percent that a gauge may grow over the last third")
-	out.addFlags(cmd)
+	out.Add(cmd)
 	return cmd
 }

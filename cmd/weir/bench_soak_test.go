@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -14,11 +15,11 @@ import (
 // Every process is sampled, every load gets answers, nothing is lost, and the page can be drawn again from the JSON.
 func TestRootBenchSoak(t *testing.T) {
 	netlabtest.Root(t)
-	if !ownProcess(t) {
+	if !clitest.OwnProcess(t) {
 		return
 	}
 	page := filepath.Join(t.TempDir(), "soak.html")
-	out, err := execute(t, "bench", "run", "soak", "--duration", "9s", "--every", "1s", "--load", "2", "--json", "--report", page)
+	out, err := clitest.Execute(t, "bench", "run", "soak", "--duration", "9s", "--every", "1s", "--load", "2", "--json", "--report", page)
 	if err != nil {
 		t.Errorf("%v", err)
 	}
@@ -51,7 +52,7 @@ func TestRootBenchSoak(t *testing.T) {
 	if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	again, err := execute(t, "bench", "report", file, "-o", "-")
+	again, err := clitest.Execute(t, "bench", "report", file, "-o", "-")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/cli"
 )
 
 // newBenchTrafficCommand is the two ends of `weir bench run nfqueue`.
@@ -26,7 +27,7 @@ func newBenchTrafficCommand() *cobra.Command {
 			for _, text := range sources {
 				source, err := netip.ParseAddr(text)
 				if err != nil {
-					return nil, usageError(fmt.Errorf("--source: %w", err))
+					return nil, cli.UsageError(fmt.Errorf("--source: %w", err))
 				}
 				list = append(list, source)
 			}
@@ -36,7 +37,7 @@ func newBenchTrafficCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "traffic", Short: "Ends of a measurement", Hidden: true,
 		Example: `  weir bench traffic sink --at 127.0.0.1:9001 --size 64`,
-		Args:    noSuchCommand, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args:    cli.NoSuchCommand, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	send := &cobra.Command{
 		Use: "send", Short: "Send datagrams and say how many", Hidden: true, Args: cobra.NoArgs,
@@ -46,7 +47,7 @@ func newBenchTrafficCommand() *cobra.Command {
 				return err
 			}
 			if load.To, err = netip.ParseAddrPort(to); err != nil {
-				return usageError(fmt.Errorf("--to: %w", err))
+				return cli.UsageError(fmt.Errorf("--to: %w", err))
 			}
 			load.Size, load.Rate, load.Duration = size, rate, duration
 			sent, err := load.Send(cmd.Context())
@@ -66,7 +67,7 @@ func newBenchTrafficCommand() *cobra.Command {
 			}
 			target, err := netip.ParseAddrPort(to)
 			if err != nil {
-				return usageError(fmt.Errorf("--to: %w", err))
+				return cli.UsageError(fmt.Errorf("--to: %w", err))
 			}
 			trips, err := bench.PingPong(cmd.Context(), list, target, count, duration)
 			if err != nil {
@@ -81,7 +82,7 @@ func newBenchTrafficCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			address, err := netip.ParseAddrPort(at)
 			if err != nil {
-				return usageError(fmt.Errorf("--at: %w", err))
+				return cli.UsageError(fmt.Errorf("--at: %w", err))
 			}
 			ctx, cancel := context.WithCancel(cmd.Context())
 			defer cancel()
@@ -99,7 +100,7 @@ func newBenchTrafficCommand() *cobra.Command {
 	for _, c := range []*cobra.Command{send, ping} {
 		c.Flags().StringVar(&to, "to", "", "where to")
 		c.Flags().StringSliceVar(&sources, "source", nil, "addresses to send from")
-		durationVar(c.Flags(), &duration, "duration", time.Second, "how long")
+		cli.DurationVar(c.Flags(), &duration, "duration", time.Second, "how long")
 	}
 	for _, c := range []*cobra.Command{send, sink} {
 		c.Flags().IntVar(&size, "size", 64, "bytes of payload")
@@ -120,10 +121,10 @@ func newBenchTrafficAttackCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var attack bench.Attack
 			if err := json.NewDecoder(cmd.InOrStdin()).Decode(&attack); err != nil {
-				return usageError(fmt.Errorf("standard input: %w", err))
+				return cli.UsageError(fmt.Errorf("standard input: %w", err))
 			}
 			if err := attack.Validate(); err != nil {
-				return usageError(err)
+				return cli.UsageError(err)
 			}
 			sent, err := attack.Run(cmd.Context())
 			if err != nil && cmd.Context().Err() == nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/coap/client"
 )
 
@@ -21,10 +22,10 @@ func newBenchTrafficHandshakesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "handshakes URI", Short: "Begin DTLS sessions at a rate, each with one request, and count those that succeed", Hidden: true,
 		Example: `  weir bench traffic handshakes coaps://127.0.0.1:5784/ --rate 10 --duration 10s`,
-		Args:    oneURI,
+		Args:    cli.OneURI,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if _, err := client.ParseTarget(args[0]); err != nil || rate <= 0 || duration <= 0 || timeout <= 0 {
-				return usageError(fmt.Errorf("%s at %g/s for %v within %v: want a URI and numbers above 0 (%w)", args[0], rate, duration, timeout, err))
+				return cli.UsageError(fmt.Errorf("%s at %g/s for %v within %v: want a URI and numbers above 0 (%w)", args[0], rate, duration, timeout, err))
 			}
 			var (
 				mu      sync.Mutex
@@ -62,7 +63,7 @@ func newBenchTrafficHandshakesCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().Float64Var(&rate, "rate", 10, "a second")
-	durationVar(cmd.Flags(), &duration, "duration", time.Second, "how long")
-	durationVar(cmd.Flags(), &timeout, "timeout", 5*time.Second, "from the intended time to the response")
+	cli.DurationVar(cmd.Flags(), &duration, "duration", time.Second, "how long")
+	cli.DurationVar(cmd.Flags(), &timeout, "timeout", 5*time.Second, "from the intended time to the response")
 	return cmd
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/turn/load"
 )
 
@@ -38,19 +39,19 @@ func newBenchTrafficTurnCommand() *cobra.Command {
 					continue
 				}
 				if *p.into, err = netip.ParseAddrPort(p.text); err != nil {
-					return usageError(fmt.Errorf("--%s: %w", p.flag, err))
+					return cli.UsageError(fmt.Errorf("--%s: %w", p.flag, err))
 				}
 			}
 			for _, text := range to {
 				at, err := netip.ParseAddrPort(text)
 				if err != nil {
-					return usageError(fmt.Errorf("--to: %w", err))
+					return cli.UsageError(fmt.Errorf("--to: %w", err))
 				}
 				config.To = append(config.To, at)
 			}
 			if source != "" {
 				if config.Source, err = netip.ParseAddr(source); err != nil {
-					return usageError(fmt.Errorf("--source: %w", err))
+					return cli.UsageError(fmt.Errorf("--source: %w", err))
 				}
 			}
 			if namespace != "" {
@@ -91,7 +92,7 @@ func runBenchTrafficTurn(cmd *cobra.Command, config load.Config) (err error) {
 	for lines.Scan() && cmd.Context().Err() == nil {
 		var phase load.Phase
 		if err := json.Unmarshal(lines.Bytes(), &phase); err != nil {
-			return usageError(fmt.Errorf("phase %q: %w", lines.Text(), err))
+			return cli.UsageError(fmt.Errorf("phase %q: %w", lines.Text(), err))
 		}
 		report, err := l.Run(cmd.Context(), phase)
 		if err != nil {

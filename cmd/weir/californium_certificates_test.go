@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/coap/node"
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 	"github.com/weir-lb/weir/internal/dtls/handshake/handshaketest"
@@ -19,7 +20,7 @@ import (
 // Californium's clients with certificates, raw public keys and ephemeral keys, with and without connection ids; each session is
 // resumed by its id once.
 func TestCaliforniumCertificates(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	a := handshaketest.NewAuthority(t, "test")
 	own := a.Issue(t, "P-256", "server.test", func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)} })
 	device := a.Issue(t, "P-256", "device", nil)

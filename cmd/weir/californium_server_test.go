@@ -7,15 +7,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/coap/client"
 )
 
 // The Californium server that `weir bench run floods` compares with serves Weir's client. Building it puts it where the
 // benchmark looks for it.
 func TestCaliforniumServer(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	classes := buildCalifornium(t)
-	address := freeAddresses(t, 1)[0]
+	address := clitest.FreeAddresses(t, 1)[0]
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/cli/coap/coaptest"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -252,7 +254,7 @@ func fields(payload string) map[string]string {
 // Californium's client with connection ids behind a NAT that changes its port four times: one handshake, the same session,
 // and the server answers to, and shows, each new port.
 func TestCaliforniumMovesThroughNAT(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	for _, c := range []struct {
 		suite     string
 		cidLength int
@@ -264,8 +266,8 @@ func TestCaliforniumMovesThroughNAT(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s/cid%d", c.suite, c.cidLength), func(t *testing.T) {
 			buildCalifornium(t) // first: it may skip
-			s := startCoapServer(t, 1, "--dtls-only", "--dtls", "127.0.0.1:0", "--node-id", "5")
-			nat := newPortNAT(t, strings.TrimPrefix(s.uris[0], "coaps://"))
+			s := coaptest.Start(t, 1, "--dtls-only", "--dtls", "127.0.0.1:0", "--node-id", "5")
+			nat := newPortNAT(t, strings.TrimPrefix(s.Uris[0], "coaps://"))
 			client := startCalifornium(t, c.cidLength, "cali.nat", ".fornium", c.suite)
 			base := "coaps://" + nat.address()
 
@@ -298,19 +300,19 @@ func TestCaliforniumMovesThroughNAT(t *testing.T) {
 					t.Fatalf("long answer after a move: %s, %d bytes", code, len(payload))
 				}
 			}
-			if n := s.metric("weir_coap_engine_amplified_total"); n != 0 {
+			if n := s.Metric("weir_coap_engine_amplified_total"); n != 0 {
 				t.Errorf("%v answers were withheld", n)
 			}
-			if n := s.await("weir_coap_engine_addresses_proven_total", -1); n < 1 || s.metric("weir_coap_exchange_probes_total") < n {
-				t.Errorf("%v addresses proven, %v probes", n, s.metric("weir_coap_exchange_probes_total"))
+			if n := s.Await("weir_coap_engine_addresses_proven_total", -1); n < 1 || s.Metric("weir_coap_exchange_probes_total") < n {
+				t.Errorf("%v addresses proven, %v probes", n, s.Metric("weir_coap_exchange_probes_total"))
 			}
 			if len(ports) != 5 {
 				t.Errorf("the server saw %d ports, want 5", len(ports))
 			}
-			if n := s.await("weir_coap_engine_handshakes_total", 1); n != 1 {
+			if n := s.Await("weir_coap_engine_handshakes_total", 1); n != 1 {
 				t.Errorf("%v handshakes, want 1", n)
 			}
-			if n := s.await("weir_coap_engine_address_changes_total", 5); n != 5 {
+			if n := s.Await("weir_coap_engine_address_changes_total", 5); n != 5 {
 				t.Errorf("%v address changes, want 5", n)
 			}
 		})
@@ -319,12 +321,12 @@ func TestCaliforniumMovesThroughNAT(t *testing.T) {
 
 // Californium's client, whose records land on the wrong node of a cluster and back on its own: the owner serves them all.
 func TestCaliforniumInCluster(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	buildCalifornium(t)
-	addresses := freeAddresses(t, 4)
-	var nodes []*coapServer
+	addresses := clitest.FreeAddresses(t, 4)
+	var nodes []*coaptest.Server
 	for i := range 2 {
-		nodes = append(nodes, startCoapServer(t, 1, "--dtls-cluster", clusterArgs(addresses, i)))
+		nodes = append(nodes, coaptest.Start(t, 1, "--dtls-cluster", clitest.ClusterArgs(addresses, i)))
 	}
 	nat := newPortNAT(t, addresses[0])
 	client := startCalifornium(t, 0, "cali.cluster", ".fornium", "TLS_PSK_WITH_AES_128_CCM_8")
@@ -347,25 +349,25 @@ func TestCaliforniumInCluster(t *testing.T) {
 		}
 	}
 	for i, want := range []float64{1, 0} {
-		if n := nodes[i].metric("weir_coap_engine_handshakes_total"); n != want {
+		if n := nodes[i].Metric("weir_coap_engine_handshakes_total"); n != want {
 			t.Errorf("node %d: %v handshakes, want %v", i+1, n, want)
 		}
 	}
-	if n := nodes[1].metric("weir_coap_cluster_forwarded_total"); n < 6 {
+	if n := nodes[1].Metric("weir_coap_cluster_forwarded_total"); n < 6 {
 		t.Errorf("node 2 forwarded %v records", n)
 	}
-	if n := nodes[1].metric("weir_coap_cluster_sent_backwarded_total"); n < 6 {
+	if n := nodes[1].Metric("weir_coap_cluster_sent_backwarded_total"); n < 6 {
 		t.Errorf("node 2 sent %v replies of node 1", n)
 	}
 }
 
 // A cluster of a Weir node and a Californium node, on the wire format of the latter: each serves its sessions through the other.
 func TestClusterWithCalifornium(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	buildCalifornium(t)
-	addresses := freeAddresses(t, 4) // public and management of node 1 (Weir), of node 2 (Californium)
+	addresses := clitest.FreeAddresses(t, 4) // public and management of node 1 (Weir), of node 2 (Californium)
 	port := func(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
-	weir := startCoapServer(t, 1, "--dtls-cluster", clusterArgs(addresses, 0))
+	weir := coaptest.Start(t, 1, "--dtls-cluster", clitest.ClusterArgs(addresses, 0))
 	startJava(t, "weir.Node", port(addresses[2]), port(addresses[3]), "2", "1", addresses[1])
 
 	for _, c := range []struct {
@@ -398,12 +400,12 @@ func TestClusterWithCalifornium(t *testing.T) {
 		})
 	}
 	for name, least := range map[string]float64{"forwarded": 3, "backwarded": 3, "processed_forwarded": 3, "sent_backwarded": 3} {
-		if n := weir.metric("weir_coap_cluster_" + name + "_total"); n < least {
+		if n := weir.Metric("weir_coap_cluster_" + name + "_total"); n < least {
 			t.Errorf("%s: %v frames, want at least %v", name, n, least)
 		}
 	}
 	for _, name := range []string{"dropped_forward", "dropped_backward", "strangers", "malformed"} {
-		if n := weir.metric("weir_coap_cluster_" + name + "_total"); n != 0 {
+		if n := weir.Metric("weir_coap_cluster_" + name + "_total"); n != 0 {
 			t.Errorf("%s: %v", name, n)
 		}
 	}
@@ -411,16 +413,16 @@ func TestClusterWithCalifornium(t *testing.T) {
 
 // Separate responses, blocks and errors as Californium's own client reads them.
 func TestCaliforniumExchanges(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	buildCalifornium(t)
-	s := startCoapServer(t, 1, "--dtls-only", "--dtls", "127.0.0.1:0")
+	s := coaptest.Start(t, 1, "--dtls-only", "--dtls", "127.0.0.1:0")
 	client := startCalifornium(t, -1, "Client_identity", "secretPSK", "TLS_PSK_WITH_AES_128_CCM_8")
 	for request, want := range map[string]string{
-		"POST " + s.uris[0] + "/benchmark?ack&rlen=3000 40": "2.04 hello benchmark" + strings.Repeat("*", 2985),
-		"GET " + s.uris[0] + "/separate":                    "2.05 Type: 0 (CON)",
-		"GET " + s.uris[0] + "/nope":                        "4.04 no such resource",
-		"POST " + s.uris[0] + "/benchmark?ahead=1 1":        `4.02 query "ahead=1" is not supported`,
-		"GET " + s.uris[0] + "/mycontext":                   "2.05 ip: 127.0.0.1",
+		"POST " + s.Uris[0] + "/benchmark?ack&rlen=3000 40": "2.04 hello benchmark" + strings.Repeat("*", 2985),
+		"GET " + s.Uris[0] + "/separate":                    "2.05 Type: 0 (CON)",
+		"GET " + s.Uris[0] + "/nope":                        "4.04 no such resource",
+		"POST " + s.Uris[0] + "/benchmark?ahead=1 1":        `4.02 query "ahead=1" is not supported`,
+		"GET " + s.Uris[0] + "/mycontext":                   "2.05 ip: 127.0.0.1",
 	} {
 		code, payload := client.do(request)
 		if got := code + " " + payload; !strings.HasPrefix(got, want) {

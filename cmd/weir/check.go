@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/files"
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -46,7 +48,7 @@ func eachError(err error) []error {
 }
 
 func newCheckCommand() *cobra.Command {
-	var file configFile
+	var file cli.ConfigFile
 	var datapath string
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -81,17 +83,17 @@ A service that steers by connection id:
 			if datapath != "" {
 				var err error
 				if caps, err = datapathCaps(datapath); err != nil {
-					return usageError(err)
+					return cli.UsageError(err)
 				}
 			}
-			result, err := checkFile(file.path, caps)
+			result, err := checkFile(file.Path, caps)
 			out := cmd.OutOrStdout()
 			if asJSON {
-				if encodeErr := printJSON(out, result); encodeErr != nil {
+				if encodeErr := cli.PrintJSON(out, result); encodeErr != nil {
 					return encodeErr
 				}
 				if err != nil {
-					return &exitError{code: exitFailure} // the error is in the JSON
+					return &cli.ExitError{Code: cli.ExitFailure} // the error is in the JSON
 				}
 				return nil
 			}
@@ -114,8 +116,8 @@ A service that steers by connection id:
 			return printServices(out, result.Services, result.Tier)
 		},
 	}
-	file.add(cmd, "")
-	cmd.Args = file.required
+	file.Add(cmd, "")
+	cmd.Args = file.Required
 	cmd.Flags().StringVar(&datapath, "datapath", "", "also check that this data path can do it: ebpf, nfqueue or udp")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
@@ -137,11 +139,11 @@ func checkFile(path string, caps lb.Caps) (*checkResult, error) {
 			result.Node, err = checkNode(path, text)
 			return err
 		case kindScenarios:
-			scenarios, err := decodeSnat(path, text)
-			result.Scenario = snatNames(scenarios)
-			var usage *exitError
+			scenarios, err := files.Scenarios(path, text)
+			result.Scenario = files.ScenarioNames(scenarios)
+			var usage *cli.ExitError
 			if errors.As(err, &usage) {
-				err = usage.err // the file is wrong, not the command line
+				err = usage.Err // the file is wrong, not the command line
 			}
 			return err
 		case kindGateway, kindSTUNner:
@@ -178,7 +180,7 @@ func checkFile(path string, caps lb.Caps) (*checkResult, error) {
 		first := result.Errors[0]
 		result.Error, result.Line, result.Column = first.Error, first.Line, first.Column
 		if errors.Is(err, os.ErrNotExist) {
-			err = usageError(err)
+			err = cli.UsageError(err)
 		}
 	}
 	return result, err
@@ -324,4 +326,9 @@ func nodesText(nodes []uint32) string {
 		text += fmt.Sprintf(",… (%d)", len(nodes))
 	}
 	return text
+}
+
+// checkFamily is weir check.
+func checkFamily() cli.Family {
+	return cli.Family{Command: newCheckCommand}
 }

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weir-lb/weir/internal/cli/clitest"
 )
 
 func TestCheckReportsEverything(t *testing.T) {
@@ -24,7 +26,7 @@ services:
 - name: b
   colour: red
 `)
-	out, code := weir(t, "check", file)
+	out, code := clitest.Weir(t, "check", file)
 	for _, want := range []string{":1:1: hash_keyy: unknown key", ":4:19: services[0].timeouts.udp: ", ":5:41: services[0].vips[0].protocol: ", ":5:53: services[0].vips[0].port: ", ":7:3: services[1].colour: unknown key"} {
 		if !strings.Contains(out, "weir: "+file+want) {
 			t.Errorf("no %s in\n%s", want, out)
@@ -44,7 +46,7 @@ services:
   vips: [{address: 192.0.2.2, protocol: tcp, port: 80}]
   backends: [{name: a, address: 192.0.2.2}, {name: b}, {name: c, address: 10.0.0.3, weight: -1}]
 `)
-	out, code = weir(t, "check", file, "--json")
+	out, code = clitest.Weir(t, "check", file, "--json")
 	var result checkResult
 	if err := readStrictly([]byte(out), &result); err != nil || code != 1 {
 		t.Fatalf("exit code %d, %v: %s", code, err, out)
@@ -85,20 +87,20 @@ func TestCheckKnowsEveryKind(t *testing.T) {
 		{broken("node.yaml", "listen: [\"127.0.0.1:5783\"]\ncid_length: 99\n"), kindNode, 1, ":2:13: cid_length: "},
 		{broken("snat.yaml", "scenarios:\n- name: x\n  node: 3\n"), kindScenarios, 1, ":3:3: scenarios[0].node: unknown key"},
 	} {
-		out, code := weir(t, "check", c.file)
+		out, code := clitest.Weir(t, "check", c.file)
 		if code != c.code || !strings.Contains(out, c.want) {
 			t.Errorf("%s: exit code %d, want %d, and %q in\n%s", c.file, code, c.code, c.want, out)
 		}
-		if again, code := weir(t, "check", "-c", c.file); code != c.code || again != out {
+		if again, code := clitest.Weir(t, "check", "-c", c.file); code != c.code || again != out {
 			t.Errorf("-c %s: exit code %d\n%s", c.file, code, again)
 		}
-		out, _ = weir(t, "check", "--json", c.file)
+		out, _ = clitest.Weir(t, "check", "--json", c.file)
 		var result checkResult
 		if err := readStrictly([]byte(out), &result); err != nil || result.Kind != c.kind {
 			t.Errorf("%s is of kind %q, want %q (%v)", c.file, result.Kind, c.kind, err)
 		}
 	}
-	if out, code := weir(t, "check", "-c", "a.yaml", "b.yaml"); code != 2 {
+	if out, code := clitest.Weir(t, "check", "-c", "a.yaml", "b.yaml"); code != 2 {
 		t.Errorf("two files: exit code %d\n%s", code, out)
 	}
 }

@@ -7,25 +7,26 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/coap/client"
 	"github.com/weir-lb/weir/internal/coap/cluster"
 	"github.com/weir-lb/weir/internal/coap/node"
 )
 
 // nodeStatus is what a node's admin socket tells of its listeners.
-func nodeStatus(p *process) node.ListenerStatus {
-	p.t.Helper()
+func nodeStatus(p *clitest.Process) node.ListenerStatus {
+	p.T.Helper()
 	var status node.Status
-	p.status(&status)
+	p.Status(&status)
 	if len(status.Listeners) != 1 || status.Listeners[0].Cluster == nil {
-		p.t.Fatalf("%s has %d listeners", p.name, len(status.Listeners))
+		p.T.Fatalf("%s has %d listeners", p.Name, len(status.Listeners))
 	}
 	return status.Listeners[0]
 }
 
 // awaitNodesUp waits until p has heard all nodes of its cluster, which takes a few pings at most.
-func awaitNodesUp(p *process) {
-	p.t.Helper()
+func awaitNodesUp(p *clitest.Process) {
+	p.T.Helper()
 	for deadline := time.Now().Add(60 * time.Second); ; {
 		silent := 0
 		for _, n := range nodeStatus(p).Nodes {
@@ -37,7 +38,7 @@ func awaitNodesUp(p *process) {
 			return
 		}
 		if time.Now().After(deadline) {
-			p.t.Errorf("%s has not heard %d of its nodes", p.name, silent)
+			p.T.Errorf("%s has not heard %d of its nodes", p.Name, silent)
 			return
 		}
 		time.Sleep(50 * time.Millisecond)
@@ -45,17 +46,17 @@ func awaitNodesUp(p *process) {
 }
 
 // startCluster runs three nodes, a process each, and a NAT in front.
-func startCluster(t *testing.T, nodeArgs, natArgs []string) (nodes []*process, public []string, nat *process, vip string) {
+func startCluster(t *testing.T, nodeArgs, natArgs []string) (nodes []*clitest.Process, public []string, nat *clitest.Process, vip string) {
 	t.Helper()
-	addresses := freeAddresses(t, 7)
+	addresses := clitest.FreeAddresses(t, 7)
 	vip = addresses[6]
 	for i := range 3 {
-		args := append([]string{"coap", "server", "--workers", "1", "--dtls-cluster", clusterArgs(addresses[:6], i)}, nodeArgs...)
-		nodes = append(nodes, startProcess(t, fmt.Sprintf("node %d", i+1), args...))
+		args := append([]string{"coap", "server", "--workers", "1", "--dtls-cluster", clitest.ClusterArgs(addresses[:6], i)}, nodeArgs...)
+		nodes = append(nodes, clitest.Start(t, fmt.Sprintf("node %d", i+1), args...))
 		public = append(public, addresses[2*i])
 	}
 	args := append([]string{"nat", vip, "--"}, public...)
-	nat = startProcess(t, "nat", append(args, natArgs...)...)
+	nat = clitest.Start(t, "nat", append(args, natArgs...)...)
 	return nodes, public, nat, vip
 }
 
@@ -63,7 +64,7 @@ func startCluster(t *testing.T, nodeArgs, natArgs []string) (nodes []*process, p
 // back; no request and no session is lost, and no handshake repeated. Replies return through the router, or directly with a NAT
 // that follows them.
 func TestClusterKeepsSessions(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	for _, test := range []struct {
 		name              string
 		nodeArgs, natArgs []string
@@ -87,7 +88,7 @@ func TestClusterKeepsSessions(t *testing.T) {
 				switch {
 				case s.Interval.Requests == 0: // the load has not got over the latest step yet
 				case step < len(steps):
-					nat.console(steps[step])
+					nat.Console(steps[step])
 					step++
 				default:
 					cancel()
@@ -105,7 +106,7 @@ func TestClusterKeepsSessions(t *testing.T) {
 			}
 			var handshakes, forwarded, processed, backwarded, sent uint64
 			for i, p := range nodes {
-				p.alive()
+				p.Alive()
 				status := nodeStatus(p)
 				handshakes += status.Engine.Handshakes
 				forwarded += status.Cluster.Forwarded
@@ -130,9 +131,9 @@ func TestClusterKeepsSessions(t *testing.T) {
 
 // A session shows the node that owns it, in the resource and in its connection id.
 func TestClusterShowsTheOwner(t *testing.T) {
-	addresses := freeAddresses(t, 4)
-	one := startProcess(t, "node 1", "coap", "server", "--workers", "1", "--dtls-cluster", clusterArgs(addresses, 0))
-	startProcess(t, "node 2", "coap", "server", "--workers", "1", "--dtls-cluster", clusterArgs(addresses, 1))
+	addresses := clitest.FreeAddresses(t, 4)
+	one := clitest.Start(t, "node 1", "coap", "server", "--workers", "1", "--dtls-cluster", clitest.ClusterArgs(addresses, 0))
+	clitest.Start(t, "node 2", "coap", "server", "--workers", "1", "--dtls-cluster", clitest.ClusterArgs(addresses, 1))
 	x, err := client.Request(t.Context(), client.RequestConfig{URI: "coaps://" + addresses[0] + "/mycontext"})
 	if err != nil {
 		t.Fatal(err)
@@ -146,5 +147,5 @@ func TestClusterShowsTheOwner(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, b.String())
 		}
 	}
-	one.alive()
+	one.Alive()
 }

@@ -1,16 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -18,38 +15,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/terminal/terminaltest"
 )
-
-// offered is what a shell gets for the last of the words: values with their descriptions, and what it may add by itself.
-func offered(t *testing.T, words ...string) (values []string, directive cobra.ShellCompDirective) {
-	t.Helper()
-	var out bytes.Buffer
-	root := newRootCommand()
-	root.SetOut(&out)
-	root.SetErr(io.Discard) // the directive in words
-	root.SetArgs(append([]string{"__complete"}, words...))
-	if err := root.ExecuteContext(t.Context()); err != nil {
-		t.Fatalf("%v: %v", words, err)
-	}
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	last := lines[len(lines)-1]
-	n, err := strconv.Atoi(strings.TrimPrefix(last, ":"))
-	if err != nil || !strings.HasPrefix(last, ":") {
-		t.Fatalf("%v: %q", words, out.String())
-	}
-	return lines[:len(lines)-1], cobra.ShellCompDirective(n)
-}
-
-// names are values without descriptions, and without words to the user.
-func names(values []string) (names []string) {
-	for _, value := range values {
-		if name, _, _ := strings.Cut(value, "\t"); !strings.HasPrefix(name, "_activeHelp_") {
-			names = append(names, name)
-		}
-	}
-	return names
-}
 
 // takesAnyFile are the flags and arguments for which a shell offers every file.
 func takesAnyFile() []string {
@@ -67,7 +35,7 @@ func TestEveryFlagAndArgumentCompletes(t *testing.T) {
 		if flag.Value.Type() == "bool" || cmd.HasSubCommands() {
 			return
 		}
-		values, directive := offered(t, append(words, "--"+flag.Name, "")...)
+		values, directive := clitest.Offered(t, append(words, "--"+flag.Name, "")...)
 		if directive&(cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveFilterFileExt|cobra.ShellCompDirectiveFilterDirs) == 0 &&
 			!slices.Contains(takesAnyFile(), "--"+flag.Name) {
 			t.Errorf("%s --%s: every file is offered", cmd.CommandPath(), flag.Name)
@@ -76,7 +44,7 @@ func TestEveryFlagAndArgumentCompletes(t *testing.T) {
 			return
 		}
 		help := flag.Usage + cmd.Long
-		for _, name := range names(values) {
+		for _, name := range clitest.Names(values) {
 			known++
 			if !strings.Contains(help, name) && !strings.HasPrefix(name, "all:") && flag.Name != "reason" && flag.Name != "roads" {
 				t.Errorf("%s --%s offers %s, of which the help says nothing", cmd.CommandPath(), flag.Name, name)
@@ -95,7 +63,7 @@ func TestEveryFlagAndArgumentCompletes(t *testing.T) {
 		if cmd.HasSubCommands() || strings.HasPrefix(path, "weir completion") || path == "weir help" {
 			continue
 		}
-		if _, directive := offered(t, append(strings.Fields(path)[1:], "")...); directive == cobra.ShellCompDirectiveDefault && !slices.Contains(takesAnyFile(), path) {
+		if _, directive := clitest.Offered(t, append(strings.Fields(path)[1:], "")...); directive == cobra.ShellCompDirectiveDefault && !slices.Contains(takesAnyFile(), path) {
 			t.Errorf("%s: every file is offered", path)
 		}
 	}
@@ -140,15 +108,15 @@ func TestCompletionOfValues(t *testing.T) {
 	} {
 		line, want := c[0], c[1]
 		words := strings.Split(strings.TrimSuffix(line, "|"), " ")
-		values, directive := offered(t, words...)
-		got := strings.Join(append(names(values), fmt.Sprintf(":%d", directive)), " ")
+		values, directive := clitest.Offered(t, words...)
+		got := strings.Join(append(clitest.Names(values), fmt.Sprintf(":%d", directive)), " ")
 		if unwanted, not := strings.CutPrefix(want, "! "); not {
-			if slices.Contains(names(values), unwanted) {
+			if slices.Contains(clitest.Names(values), unwanted) {
 				t.Errorf("weir %s: %s", line, got)
 			}
 			continue
 		}
-		if want == "lo" && slices.Contains(names(values), "lo") {
+		if want == "lo" && slices.Contains(clitest.Names(values), "lo") {
 			continue
 		}
 		if got != want {
@@ -159,8 +127,8 @@ func TestCompletionOfValues(t *testing.T) {
 
 // The names of a running balancer's services and backends, with how they are.
 func TestCompletionOfLiveNames(t *testing.T) {
-	p := startProcess(t, "lb", "lb", "run", completionConfig(t), "--metrics", "")
-	at := "--admin=unix:" + p.socket
+	p := clitest.Start(t, "lb", "lb", "run", completionConfig(t), "--metrics", "")
+	at := "--admin=unix:" + p.Socket
 	for line, want := range map[string]string{
 		"lb drain |":                         "coaps coaps/a coaps/b web web/a",
 		"lb undrain coaps/|":                 "coaps/a coaps/b",
@@ -173,21 +141,21 @@ func TestCompletionOfLiveNames(t *testing.T) {
 		"lb trace --service c|":              "coaps",
 	} {
 		words := strings.Split(strings.TrimSuffix(line, "|"), " ")
-		values, directive := offered(t, slices.Insert(words, 2, at)...)
-		if got := strings.Join(names(values), " "); got != want || directive != cobra.ShellCompDirectiveNoFileComp {
+		values, directive := clitest.Offered(t, slices.Insert(words, 2, at)...)
+		if got := strings.Join(clitest.Names(values), " "); got != want || directive != cobra.ShellCompDirectiveNoFileComp {
 			t.Errorf("weir %s: %q (%d), want %q", line, got, directive, want)
 		}
 	}
-	if _, err := execute(t, "lb", "drain", "coaps/a", at); err != nil {
+	if _, err := clitest.Execute(t, "lb", "drain", "coaps/a", at); err != nil {
 		t.Fatal(err)
 	}
-	values, _ := offered(t, "lb", "undrain", at, "coaps/")
+	values, _ := clitest.Offered(t, "lb", "undrain", at, "coaps/")
 	if want := []string{"coaps/a\tdraining, 0 % of new flows", "coaps/b\tup, 100 % of new flows"}; !slices.Equal(values, want) {
 		t.Errorf("%q, want %q", values, want)
 	}
-	p.stop()
-	values, directive := offered(t, "lb", "drain", at, "")
-	if len(names(values)) != 0 || len(values) != 1 || !strings.Contains(values[0], "nobody answers there") || directive != cobra.ShellCompDirectiveNoFileComp {
+	p.Stop()
+	values, directive := clitest.Offered(t, "lb", "drain", at, "")
+	if len(clitest.Names(values)) != 0 || len(values) != 1 || !strings.Contains(values[0], "nobody answers there") || directive != cobra.ShellCompDirectiveNoFileComp {
 		t.Errorf("without a balancer: %q (%d)", values, directive)
 	}
 }
@@ -200,10 +168,10 @@ func TestCompletionDoesNotWait(t *testing.T) {
 	}
 	defer silent.Close()
 	started := time.Now()
-	if values, _ := offered(t, "lb", "drain", "--admin="+silent.Addr().String(), ""); len(names(values)) != 0 {
+	if values, _ := clitest.Offered(t, "lb", "drain", "--admin="+silent.Addr().String(), ""); len(clitest.Names(values)) != 0 {
 		t.Errorf("%q", values)
 	}
-	if took := time.Since(started); took > 10*liveTimeout { // the machine may be busy; a client waits for longer
+	if took := time.Since(started); took > 10*time.Second { // the machine may be busy; a client waits for longer
 		t.Errorf("a shell was held for %s", took)
 	}
 }
@@ -211,7 +179,7 @@ func TestCompletionDoesNotWait(t *testing.T) {
 func completionConfig(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "weir.yaml")
-	ports := freeAddresses(t, 2)
+	ports := clitest.FreeAddresses(t, 2)
 	port := func(i int) string { return ports[i][strings.LastIndexByte(ports[i], ':')+1:] }
 	text := fmt.Sprintf(`hash_key: 00112233445566778899aabbccddeeff
 maglev_size: 1009
@@ -237,8 +205,8 @@ func TestCompletionOfTURNUsers(t *testing.T) {
 	fs := newTurnFlows(t, server, 3, 200*time.Millisecond)
 	defer fs.release()
 	for flag, want := range map[string]string{"--user": flowUser, "--listener": "udp"} {
-		values, directive := offered(t, "turn", "users", "--admin=unix:"+g.socket, flag, want[:1])
-		if got := strings.Join(names(values), " "); got != want || directive != cobra.ShellCompDirectiveNoFileComp {
+		values, directive := clitest.Offered(t, "turn", "users", "--admin=unix:"+g.Socket, flag, want[:1])
+		if got := strings.Join(clitest.Names(values), " "); got != want || directive != cobra.ShellCompDirectiveNoFileComp {
 			t.Errorf("%s: %q (%d), want %q", flag, got, directive, want)
 		}
 	}
@@ -278,7 +246,7 @@ func TestCompletionInShells(t *testing.T) {
 	} {
 		t.Run(shell.name, func(t *testing.T) {
 			program := needShell(t, shell.name, shell.needs)
-			p := startProcess(t, "lb", "lb", "run", completionConfig(t), "--metrics", "")
+			p := clitest.Start(t, "lb", "lb", "run", completionConfig(t), "--metrics", "")
 			home := t.TempDir()
 			start := filepath.Join(home, shell.file)
 			if err := errors.Join(os.Symlink(os.Args[0], filepath.Join(home, "weir")), os.MkdirAll(filepath.Dir(start), 0o700),
@@ -289,7 +257,7 @@ func TestCompletionInShells(t *testing.T) {
 			for _, arg := range shell.args {
 				command = append(command, strings.ReplaceAll(arg, "%s", start))
 			}
-			typeCompletions(t, terminaltest.Start(t, 100, 30, command...), p.socket, shell.list)
+			typeCompletions(t, terminaltest.Start(t, 100, 30, command...), p.Socket, shell.list)
 		})
 	}
 }

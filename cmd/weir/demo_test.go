@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/bench/demo"
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/terminal/terminaltest"
 )
 
@@ -24,7 +26,7 @@ type demoRun struct {
 	dir  string
 	cmd  *exec.Cmd
 	out  bytes.Buffer // standard output
-	view *lockedBuffer
+	view *clitest.LockedBuffer
 }
 
 func startDemo(t *testing.T, args ...string) *demoRun {
@@ -36,7 +38,7 @@ func startDemo(t *testing.T, args ...string) *demoRun {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &demoRun{t: t, dir: dir, view: new(lockedBuffer)}
+	d := &demoRun{t: t, dir: dir, view: new(clitest.LockedBuffer)}
 	d.cmd = exec.Command(os.Args[0], append([]string{"demo", "--json"}, args...)...)
 	d.cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	d.cmd.Stdout, d.cmd.Stderr = &d.out, d.view
@@ -107,7 +109,7 @@ func (d *demoRun) ends() int {
 }
 
 func TestDemoProvesItsClaim(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	report := filepath.Join(t.TempDir(), "demo.html")
 	d := startDemo(t, "--duration", "8s", "--clients", "50", "--seed", "7", "--report", report)
 	d.underWay()
@@ -153,7 +155,7 @@ func TestDemoProvesItsClaim(t *testing.T) {
 }
 
 func TestDemoNamesTheNodeThatDies(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	d := startDemo(t, "--duration", "30s", "--clients", "20")
 	d.underWay()
 	pid, ok := d.processes()["node2"]
@@ -163,13 +165,13 @@ func TestDemoNamesTheNodeThatDies(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if code := d.ends(); code != exitFailure || !strings.Contains(d.view.String(), "node2 ended (signal: killed)") || d.out.Len() > 0 {
+	if code := d.ends(); code != cli.ExitFailure || !strings.Contains(d.view.String(), "node2 ended (signal: killed)") || d.out.Len() > 0 {
 		t.Errorf("exit code %d, stdout %q\n%s", code, &d.out, d.view)
 	}
 }
 
 func TestDemoInterruptedLeavesNothing(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	d := startDemo(t, "--duration", "30s", "--clients", "20")
 	d.underWay()
 	if err := d.cmd.Process.Signal(os.Interrupt); err != nil {
@@ -198,7 +200,7 @@ func drawnOnce(text string) bool {
 
 // The view is one block at every width, with the verdict below it.
 func TestDemoFitsTheTerminal(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	for _, size := range [][2]int{{40, 40}, {80, 40}, {100, 50}, {160, 60}} {
 		t.Run(strconv.Itoa(size[0]), func(t *testing.T) {
 			t.Parallel()
@@ -214,7 +216,7 @@ func TestDemoFitsTheTerminal(t *testing.T) {
 
 // A window that is resized while the demo runs shows the view once, and Ctrl-C leaves it as it is.
 func TestDemoFollowsTheTerminal(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	s := terminaltest.Start(t, 100, 40, os.Args[0], "demo", "--duration", "600s", "--clients", "20")
 	second := regexp.MustCompile(` (\d+) of 600 s`)
 	at := 0

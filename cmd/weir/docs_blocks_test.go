@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/weir-lb/weir/internal/cli/clitest"
 )
 
 // docBlock is one fenced block of a page.
@@ -45,7 +47,7 @@ func readBlocks(t *testing.T, path string) (blocks []docBlock) {
 	t.Helper()
 	var open *docBlock
 	var marks []string
-	for i, line := range strings.Split(readPage(t, path), "\n") {
+	for i, line := range strings.Split(clitest.ReadPage(t, path), "\n") {
 		fence, isFence := strings.CutPrefix(line, "```")
 		mark := docMark.FindStringSubmatch(line)
 		switch {

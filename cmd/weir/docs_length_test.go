@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/weir-lb/weir/internal/cli/clitest"
 )
 
 // longPages may have more than maxPageWords words: tables to look something up in, which nobody reads from top to bottom.
@@ -24,7 +26,7 @@ const maxPageWords = 1500
 func TestPagesAreShort(t *testing.T) {
 	for _, path := range pages(t) {
 		page := filepath.Base(path)
-		words := len(strings.Fields(readPage(t, path)))
+		words := len(strings.Fields(clitest.ReadPage(t, path)))
 		_, long := longPages[page]
 		switch {
 		case words > maxPageWords && !long:
@@ -37,7 +39,7 @@ func TestPagesAreShort(t *testing.T) {
 
 // The index of the documentation leads to every page.
 func TestEveryPageIsInTheIndex(t *testing.T) {
-	index := readPage(t, docsFolder+"README.md")
+	index := clitest.ReadPage(t, docsFolder+"README.md")
 	for _, path := range pages(t) {
 		page := filepath.Base(path)
 		if filepath.Dir(path)+"/" == docsFolder && page != "README.md" && !strings.Contains(index, "]("+page) {

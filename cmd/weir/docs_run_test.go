@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -54,7 +55,7 @@ func TestEveryCommandBlockRunsOrSaysWhyNot(t *testing.T) {
 // Every command of a page runs in one shell, in the order of the page, in network, mount and process namespaces of its own.
 // Blocks with the mark "own shell" have one, which runs at the same time.
 func TestRootDocsRun(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	netlabtest.Root(t)
 	netlabtest.Tools(t, "unshare", "ip", "jq", "curl", "tcpdump", "iptables", "iperf", "ethtool", "turnserver", "socat", "openssl", "wrk", "nft")
 	for _, page := range pages(t) {
@@ -131,7 +132,7 @@ func runSteps(t *testing.T, steps []docStep) {
 	shell.Dir = dir
 	shell.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "WEIR_TEST_PARENT=") // its process id means nothing in there
-	}), "PATH="+filepath.Join(dir, ".bin")+":"+os.Getenv("PATH"), runAsWeir+"=1", "COLUMNS=80")
+	}), "PATH="+filepath.Join(dir, ".bin")+":"+os.Getenv("PATH"), clitest.RunAsWeir+"=1", "COLUMNS=80")
 	out, err := shell.CombinedOutput()
 	kept := ""
 	for i, step := range steps {

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/coap/node"
 	"github.com/weir-lb/weir/internal/snat"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -19,15 +21,6 @@ import (
 )
 
 const docsFolder = "../../docs/"
-
-func readPage(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
 
 // pages are all documents for users: README, CHANGELOG and the operators' pages.
 func pages(t *testing.T) []string {
@@ -74,9 +67,9 @@ func TestEveryFlagIsOnItsPage(t *testing.T) {
 			t.Errorf("%s has no page", cmd.CommandPath())
 			return
 		}
-		text := readPage(t, docsFolder+page)
+		text := clitest.ReadPage(t, docsFolder+page)
 		if cmd.CommandPath() == "weir tcp bench" { // the flags of its lab
-			text += readPage(t, docsFolder+"tcp-balancer.md")
+			text += clitest.ReadPage(t, docsFolder+"tcp-balancer.md")
 		}
 		if !strings.Contains(text, cmd.CommandPath()) {
 			t.Errorf("%s does not name %s", page, cmd.CommandPath())
@@ -87,7 +80,7 @@ func TestEveryFlagIsOnItsPage(t *testing.T) {
 			}
 		})
 	}
-	walk(newRootCommand())
+	walk(clitest.Root())
 }
 
 // Every key that a configuration file may hold is on the page of its part.
@@ -104,9 +97,9 @@ func TestEveryKeyIsOnItsPage(t *testing.T) {
 		{"options.md", snat.File{}, nil},
 	} {
 		page, spec := part.page, part.spec
-		text := readPage(t, docsFolder+page)
+		text := clitest.ReadPage(t, docsFolder+page)
 		for _, other := range part.more {
-			text += readPage(t, docsFolder+other)
+			text += clitest.ReadPage(t, docsFolder+other)
 		}
 		count := 0
 		var walk func(typ reflect.Type)
@@ -143,7 +136,7 @@ func TestEveryLineInTheDocsParses(t *testing.T) {
 	command := regexp.MustCompile(`(?:^|\| )(?:sudo )?(?:\./)?(?:bin/)?weir ([^|]*)`)
 	count := 0
 	for _, page := range pages(t) {
-		for _, block := range fence.FindAllStringSubmatch(readPage(t, page), -1) {
+		for _, block := range fence.FindAllStringSubmatch(clitest.ReadPage(t, page), -1) {
 			if block[1] == "text" || block[1] == "yaml" {
 				continue
 			}
@@ -177,12 +170,12 @@ func TestEveryExampleParses(t *testing.T) {
 			walk(child)
 		}
 	}
-	walk(newRootCommand())
+	walk(clitest.Root())
 }
 
 // parseLine has cobra read what follows "weir " on a shell line, without running it.
 func parseLine(line string) error {
-	root := newRootCommand()
+	root := clitest.Root()
 	cmd, rest, err := root.Find(shellWords(line))
 	if err != nil {
 		return err
@@ -192,7 +185,7 @@ func parseLine(line string) error {
 	}
 	args := cmd.Flags().Args()
 	if !cmd.HasParent() || len(args) > 0 && cmd.HasSubCommands() {
-		return noSuchCommand(cmd, args)
+		return cli.NoSuchCommand(cmd, args)
 	}
 	return cmd.ValidateArgs(args)
 }
@@ -224,7 +217,7 @@ func shellWords(line string) []string {
 func TestLinksInTheDocsLead(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	for _, page := range pages(t) {
-		for _, found := range link.FindAllStringSubmatch(readPage(t, page), -1) {
+		for _, found := range link.FindAllStringSubmatch(clitest.ReadPage(t, page), -1) {
 			path, anchor, _ := strings.Cut(found[1], "#")
 			if strings.Contains(path, "://") {
 				continue
@@ -237,7 +230,7 @@ func TestLinksInTheDocsLead(t *testing.T) {
 				t.Errorf("%s: link to %s: %v", filepath.Base(page), found[1], err)
 				continue
 			}
-			if anchor != "" && !strings.Contains(headings(readPage(t, target)), "#"+anchor+"\n") {
+			if anchor != "" && !strings.Contains(headings(clitest.ReadPage(t, target)), "#"+anchor+"\n") {
 				t.Errorf("%s: %s has no heading for #%s", filepath.Base(page), path, anchor)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/datapath/doctor"
 	"github.com/weir-lb/weir/internal/finding"
 	"github.com/weir-lb/weir/internal/privilege"
@@ -40,14 +41,14 @@ Exit codes: 0 nothing is lost (there may be warnings), 1 something is, 2 wrong u
 			case "ebpf":
 				c.Kernel = true
 			default:
-				return usageError(fmt.Errorf("--datapath %q: write nfqueue or ebpf", datapath))
+				return cli.UsageError(fmt.Errorf("--datapath %q: write nfqueue or ebpf", datapath))
 			}
 			ranges, err := f.rules()
 			if err != nil {
 				return err
 			}
 			switch {
-			case f.file.path == "":
+			case f.file.Path == "":
 			case c.Kernel:
 				c.Snapshot, err = f.snapshot()
 			default:
@@ -56,7 +57,7 @@ Exit codes: 0 nothing is lost (there may be warnings), 1 something is, 2 wrong u
 			if err != nil {
 				return err
 			}
-			if f.file.path != "" || cmd.Flags().Changed("queue") {
+			if f.file.Path != "" || cmd.Flags().Changed("queue") {
 				c.First, c.Count = ranges.First, ranges.Count
 			}
 			c.Arguments = f.arguments(cmd)
@@ -68,7 +69,7 @@ Exit codes: 0 nothing is lost (there may be warnings), 1 something is, 2 wrong u
 				return err
 			}
 			if asJSON {
-				err = printJSON(cmd.OutOrStdout(), findings)
+				err = cli.PrintJSON(cmd.OutOrStdout(), findings)
 			} else {
 				err = finding.Print(cmd.OutOrStdout(), findings)
 			}
@@ -78,7 +79,7 @@ Exit codes: 0 nothing is lost (there may be warnings), 1 something is, 2 wrong u
 			case finding.Worst(findings) != finding.Fail:
 				return nil
 			case asJSON:
-				return &exitError{code: exitFailure} // the JSON contains the reason
+				return &cli.ExitError{Code: cli.ExitFailure} // the JSON contains the reason
 			}
 			return errFailed
 		},
@@ -92,8 +93,8 @@ Exit codes: 0 nothing is lost (there may be warnings), 1 something is, 2 wrong u
 // arguments returns the options of `weir lb rules` that were given, for the remedies.
 func (f *rulesFlags) arguments(cmd *cobra.Command) string {
 	var words []string
-	if f.file.path != "" {
-		name := f.file.path
+	if f.file.Path != "" {
+		name := f.file.Path
 		if whole, err := filepath.Abs(name); err == nil {
 			name = whole // the remedy may be run in another directory
 		}
@@ -112,4 +113,15 @@ func (f *rulesFlags) arguments(cmd *cobra.Command) string {
 		}
 	}
 	return strings.Join(words, " ")
+}
+
+// doctorFamily is weir doctor.
+func doctorFamily() cli.Family {
+	return cli.Family{Command: newDoctorCommand, Values: doctorValues}
+}
+
+func doctorValues() map[string][]string {
+	return map[string][]string{
+		"weir doctor --datapath": {"nfqueue", "ebpf"},
+	}
 }

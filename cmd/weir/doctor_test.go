@@ -16,6 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -62,7 +64,7 @@ func newWard(t *testing.T, spec string) *ward {
 		},
 	})
 	dir := t.TempDir()
-	script := fmt.Sprintf("#!/bin/sh\n%s=1 exec %q \"$@\"\n", runAsWeir, mustAbs(t, os.Args[0]))
+	script := fmt.Sprintf("#!/bin/sh\n%s=1 exec %q \"$@\"\n", clitest.RunAsWeir, mustAbs(t, os.Args[0]))
 	if err := os.WriteFile(filepath.Join(dir, "weir"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +102,7 @@ func (w *ward) shell(lines ...string) {
 // background starts a line that does not end by itself. The returned function ends it.
 func (w *ward) background(line string) (end func()) {
 	w.t.Helper()
-	out := new(lockedBuffer)
+	out := new(clitest.LockedBuffer)
 	cmd := w.command(w.lb, "exec "+line)
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
@@ -127,7 +129,7 @@ func (w *ward) examine(args ...string) (bad []doctorFinding, code int) {
 	w.t.Helper()
 	cmd := w.command(w.lb, `exec weir doctor --json "$@"`)
 	cmd.Args = append(append(cmd.Args, "doctor"), args...)
-	complaint := new(lockedBuffer)
+	complaint := new(clitest.LockedBuffer)
 	cmd.Stderr = complaint
 	out, err := cmd.Output()
 	var exit *exec.ExitError
@@ -295,7 +297,7 @@ func TestRootDoctorWatchesQueues(t *testing.T) {
 		{" --queue-length 1", "was full: it dropped"},
 		{" --queue-length 100000 --receive-buffer 4096", "the socket of queue"},
 	} {
-		out := new(lockedBuffer)
+		out := new(clitest.LockedBuffer)
 		cmd := w.command(w.lb, "exec weir lb run -c "+w.file+" --datapath nfqueue --queue 0:1"+admin+c.options)
 		cmd.Stdout, cmd.Stderr = out, out
 		if err := cmd.Start(); err != nil {
@@ -415,9 +417,9 @@ func TestDoctorMistakes(t *testing.T) {
 		"doctor -c ../../go.mod": "go.mod",
 		"doctor --chain=A/B -c " + "../../examples/nfqueue-rules.yaml": "chain",
 	} {
-		_, err := execute(t, strings.Fields(line)...)
-		var exit *exitError
-		if !errors.As(err, &exit) || exit.code != exitUsage || !strings.Contains(err.Error(), want) {
+		_, err := clitest.Execute(t, strings.Fields(line)...)
+		var exit *cli.ExitError
+		if !errors.As(err, &exit) || exit.Code != cli.ExitUsage || !strings.Contains(err.Error(), want) {
 			t.Errorf("weir %s: got %v, want a usage error with %q", line, err, want)
 		}
 	}

@@ -11,15 +11,17 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
+	"github.com/weir-lb/weir/internal/steering/replay"
 )
 
 // explainOptions are the flags of weir explain.
 type explainOptions struct {
-	file      configFile
+	file      cli.ConfigFile
 	packets   []string
 	pcap      string
 	overrides []string
@@ -53,11 +55,11 @@ Exit codes: 0 every packet was explained, 1 the configuration or the capture is 
   weir explain weir.yaml --pcap trace.pcap --json | jq .summary
   tcpdump -c 1000 -w - udp | weir explain weir.yaml --pcap -`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return explain(cmd, o.file.path, &o)
+			return explain(cmd, o.file.Path, &o)
 		},
 	}
-	o.file.add(cmd, "")
-	cmd.Args = o.file.required
+	o.file.Add(cmd, "")
+	cmd.Args = o.file.Required
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&o.packets, "packet", "p", nil, "a packet in words; may be given several times")
 	flags.StringVar(&o.pcap, "pcap", "", "a capture file, pcap or pcapng; - is standard input")
@@ -71,26 +73,26 @@ Exit codes: 0 every packet was explained, 1 the configuration or the capture is 
 func explain(cmd *cobra.Command, file string, o *explainOptions) error {
 	switch {
 	case len(o.packets) == 0 && o.pcap == "":
-		return usageError(errors.New(`give --packet "udp 10.0.0.1:5000 > 192.0.2.1:5684" or --pcap CAPTURE`))
+		return cli.UsageError(errors.New(`give --packet "udp 10.0.0.1:5000 > 192.0.2.1:5684" or --pcap CAPTURE`))
 	case len(o.packets) > 0 && o.pcap != "":
-		return usageError(errors.New("give either --packet or --pcap, not both"))
+		return cli.UsageError(errors.New("give either --packet or --pcap, not both"))
 	case o.limit < 0:
-		return usageError(errors.New("--limit: write 0 or more"))
+		return cli.UsageError(errors.New("--limit: write 0 or more"))
 	}
 	snapshot, err := explainSnapshot(file, o)
 	if err != nil {
 		return err
 	}
-	tracer := newTracer(snapshot)
+	tracer := replay.New(snapshot)
 	if o.pcap == "" {
 		for _, line := range o.packets {
-			if err := tracer.text(line); err != nil {
-				return usageError(fmt.Errorf("--packet %q: %w", line, err))
+			if err := tracer.Text(line); err != nil {
+				return cli.UsageError(fmt.Errorf("--packet %q: %w", line, err))
 			}
 		}
 		return printTrace(cmd.OutOrStdout(), tracer, o.json, true)
 	}
-	tracer.limit = o.limit
+	tracer.Limit = o.limit
 	if err := traceCapture(cmd, tracer, o.pcap); err != nil {
 		return err
 	}
@@ -104,13 +106,13 @@ func explainSnapshot(file string, o *explainOptions) (*lb.Snapshot, error) {
 	if o.datapath != "" {
 		var err error
 		if caps, err = datapathCaps(o.datapath); err != nil {
-			return nil, usageError(err)
+			return nil, cli.UsageError(err)
 		}
 	}
 	text, err := config.Once(file)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
-			return nil, usageError(err)
+			return nil, cli.UsageError(err)
 		}
 		return nil, err
 	}
@@ -122,7 +124,7 @@ func explainSnapshot(file string, o *explainOptions) (*lb.Snapshot, error) {
 	for _, text := range o.overrides {
 		target, value, err := parseOverride(&spec, text)
 		if err != nil {
-			return nil, usageError(err)
+			return nil, cli.UsageError(err)
 		}
 		overrides = overrides.With(target, lb.FromOperator, value)
 	}
@@ -161,12 +163,12 @@ func parseOverride(spec *lb.Spec, text string) (target lb.Target, value lb.Overr
 }
 
 // traceCapture reads a whole capture.
-func traceCapture(cmd *cobra.Command, tracer *tracer, name string) error {
+func traceCapture(cmd *cobra.Command, tracer *replay.Tracer, name string) error {
 	in := cmd.InOrStdin()
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return usageError(err)
+			return cli.UsageError(err)
 		}
 		defer f.Close()
 		in = f
@@ -184,22 +186,27 @@ func traceCapture(cmd *cobra.Command, tracer *tracer, name string) error {
 			if ctx := cmd.Context(); ctx.Err() != nil {
 				return ctx.Err()
 			}
-			return fmt.Errorf("%s: packet %d: %w", name, tracer.summary.Packets+1, err)
+			return fmt.Errorf("%s: packet %d: %w", name, tracer.Summary.Packets+1, err)
 		}
-		tracer.captured(captured)
+		tracer.Captured(captured)
 	}
 }
 
 // printTrace writes what became of each packet, and for a capture the sums.
-func printTrace(w io.Writer, t *tracer, asJSON, steps bool) error {
+func printTrace(w io.Writer, t *replay.Tracer, asJSON, steps bool) error {
 	if asJSON {
 		encoder := json.NewEncoder(w)
 		encoder.SetEscapeHTML(false)
 		encoder.SetIndent("", "  ")
-		return encoder.Encode(v1.Explanation{Packets: t.rows, Summary: t.summary})
+		return encoder.Encode(v1.Explanation{Packets: t.Rows, Summary: t.Summary})
 	}
 	if steps {
-		return printSteps(w, t.rows)
+		return printSteps(w, t.Rows)
 	}
 	return printTable(w, t)
+}
+
+// explainFamily is weir explain.
+func explainFamily() cli.Family {
+	return cli.Family{Command: newExplainCommand}
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
 
@@ -81,7 +82,7 @@ func TestExplainRules(t *testing.T) {
 		}},
 		{[]string{"--json"}, []string{`"rule": "m3ua"`, `"member": "lb2"`, `"mark": 202`, `"mark": 2`}},
 	} {
-		out, code := weir(t, append(args, c.more...)...)
+		out, code := clitest.Weir(t, append(args, c.more...)...)
 		if code != 0 {
 			t.Fatal(code, out)
 		}

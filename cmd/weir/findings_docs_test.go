@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/weir-lb/weir/internal/cli/clitest"
 )
 
 // Each finding of docs/findings.md names a test or is open, and what it names exists.
@@ -33,7 +35,7 @@ func TestFindingsNameTheirTests(t *testing.T) {
 	}
 	named := regexp.MustCompile("`(Test\\w+|[\\w-]+\\.txtar)`")
 	rows, open := 0, 0
-	for i, line := range strings.Split(readPage(t, "../../docs/findings.md"), "\n") {
+	for i, line := range strings.Split(clitest.ReadPage(t, "../../docs/findings.md"), "\n") {
 		names := named.FindAllStringSubmatch(line, -1)
 		for _, name := range names {
 			if !known[name[1]] {

@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/coap/node"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/snat"
@@ -24,7 +26,7 @@ import (
 
 // commands are all commands of the tree that users see, cobra's own ones too.
 func commands() []*cobra.Command {
-	root := newRootCommand()
+	root := clitest.Root()
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
 	var all []*cobra.Command
@@ -93,7 +95,7 @@ func TestFlagsOfOneNameHaveOneType(t *testing.T) {
 			t.Errorf("--%s is a %s in %s, and a %s in %s", flag.Name, was, firsts[flag.Name], kind, at)
 		}
 		kinds[flag.Name], firsts[flag.Name] = kind, at
-		for name, words := range map[string]string{"config": "configuration file", "quiet": quietUsage, "watch": "again and again", "json": "print "} {
+		for name, words := range map[string]string{"config": "configuration file", "quiet": cli.QuietUsage, "watch": "again and again", "json": "print "} {
 			if flag.Name == name && !strings.HasPrefix(flag.Usage, words) {
 				t.Errorf("--%s of %s: %q does not begin with %q, as elsewhere", name, at, flag.Usage, words)
 			}
@@ -107,7 +109,7 @@ func TestFlagsOfOneNameHaveOneType(t *testing.T) {
 func TestDurationsHaveAUnit(t *testing.T) {
 	count := 0
 	eachFlag(func(cmd *cobra.Command, flag *pflag.Flag) {
-		if _, ours := flag.Value.(duration); !ours {
+		if _, ours := flag.Value.(cli.Duration); !ours {
 			text := strings.ToLower(flag.Name + " " + flag.Usage)
 			if flag.Value.Type() == "duration" || flagKind(flag) == "number" && strings.Contains(text, "second") && !strings.Contains(text, "per second") && !strings.Contains(text, "a second") {
 				t.Errorf("--%s of %s is a time without being of type duration: %s", flag.Name, cmd.CommandPath(), flag.Usage)
@@ -130,8 +132,8 @@ func TestDurationsHaveAUnit(t *testing.T) {
 	if count < 40 {
 		t.Errorf("only %d durations found", count)
 	}
-	var exit *exitError
-	if _, err := execute(t, "demo", "--duration", "30"); !errors.As(err, &exit) || exit.code != exitUsage || !strings.Contains(err.Error(), `invalid argument "30" for "--duration" flag: write 30s, not 30`) {
+	var exit *cli.ExitError
+	if _, err := clitest.Execute(t, "demo", "--duration", "30"); !errors.As(err, &exit) || exit.Code != cli.ExitUsage || !strings.Contains(err.Error(), `invalid argument "30" for "--duration" flag: write 30s, not 30`) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -161,15 +163,15 @@ func TestAConfigurationIsAFlagOrAnArgument(t *testing.T) {
 		}
 		missing := filepath.Join(t.TempDir(), "no.yaml")
 		outcome := func(args ...string) (string, int) {
-			_, err := execute(t, append(slices.Clone(words), args...)...)
-			var exit *exitError
+			_, err := clitest.Execute(t, append(slices.Clone(words), args...)...)
+			var exit *cli.ExitError
 			if err == nil {
 				return "", 0
 			}
 			if errors.As(err, &exit) {
-				return err.Error(), exit.code
+				return err.Error(), exit.Code
 			}
-			return err.Error(), exitFailure
+			return err.Error(), cli.ExitFailure
 		}
 		byFlag, flagCode := outcome("-c", missing)
 		if !strings.Contains(byFlag, missing) || !strings.Contains(byFlag, "no such file") {
@@ -181,10 +183,10 @@ func TestAConfigurationIsAFlagOrAnArgument(t *testing.T) {
 			}
 		}
 		text, code := outcome("-c", "other.yaml", missing)
-		if code != exitUsage || text != "two configuration files, -c other.yaml and "+missing+"; name one" {
+		if code != cli.ExitUsage || text != "two configuration files, -c other.yaml and "+missing+"; name one" {
 			t.Errorf("%s with two files: %q (%d)", path, text, code)
 		}
-		if text, code := outcome(missing, "other.yaml"); code != exitUsage {
+		if text, code := outcome(missing, "other.yaml"); code != cli.ExitUsage {
 			t.Errorf("%s with two arguments: %q (%d)", path, text, code)
 		}
 	}
@@ -210,7 +212,7 @@ func TestOldSpellings(t *testing.T) {
 		"turn cat -i udp://127.0.0.1:0 no://x udp://x:1": "TURN URI",
 	} {
 		var out, errOut bytes.Buffer
-		root := newRootCommand()
+		root := clitest.Root()
 		root.SetOut(&out)
 		root.SetErr(&errOut)
 		root.SetArgs(strings.Fields(line))

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/weir-lb/weir/internal/cli/clitest"
 )
 
 var update = flag.Bool("update", false, "write the generated parts of docs/ anew")
@@ -14,7 +16,7 @@ var update = flag.Bool("update", false, "write the generated parts of docs/ anew
 func checkGenerated(t *testing.T, page, name, content string) {
 	t.Helper()
 	path, begin, end := docsFolder+page, "<!-- "+name+" -->\n", "<!-- end of "+name+" -->"
-	text := readPage(t, path)
+	text := clitest.ReadPage(t, path)
 	before, rest, ok := strings.Cut(text, begin)
 	_, after, ended := strings.Cut(rest, end)
 	if !ok || !ended {

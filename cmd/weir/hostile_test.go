@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/coap/client"
 	"github.com/weir-lb/weir/internal/coap/cluster"
 	"github.com/weir-lb/weir/internal/coap/message"
@@ -94,12 +95,12 @@ func attack(t *testing.T, from *net.UDPConn, address string, n int, h *hostile) 
 // 10,000 random and mutated datagrams at every port, at the management port also from the address of a node: nothing panics,
 // memory stays bounded, and the service goes on, for old sessions and new ones.
 func TestHostileDatagrams(t *testing.T) {
-	takesSeconds(t)
-	addresses := freeAddresses(t, 6)
+	clitest.TakesSeconds(t)
+	addresses := clitest.FreeAddresses(t, 6)
 	plain, vip := addresses[4], addresses[5]
-	server := startProcess(t, "node", "coap", "server", "--workers", "1", "--dtls-cluster", clusterArgs(addresses[:4], 0))
-	plainServer := startProcess(t, "plain", "coap", "server", "--workers", "1", "--listen", plain, "--dtls-only=false")
-	nat := startProcess(t, "nat", "nat", vip, "--", addresses[0], "--max-entries", "64")
+	server := clitest.Start(t, "node", "coap", "server", "--workers", "1", "--dtls-cluster", clitest.ClusterArgs(addresses[:4], 0))
+	plainServer := clitest.Start(t, "plain", "coap", "server", "--workers", "1", "--listen", plain, "--dtls-only=false")
+	nat := clitest.Start(t, "nat", "nat", vip, "--", addresses[0], "--max-entries", "64")
 
 	listen := func(address string) *net.UDPConn {
 		conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort(address)))
@@ -118,8 +119,8 @@ func TestHostileDatagrams(t *testing.T) {
 	pings := unhexAll(t, "3d0200000001", "3c0200000001", "3d02000000", "3d01000000")
 	random := rand.New(rand.NewPCG(1, 2))
 
-	before := map[*process]uint64{}
-	for _, p := range []*process{server, plainServer, nat} {
+	before := map[*clitest.Process]uint64{}
+	for _, p := range []*clitest.Process{server, plainServer, nat} {
 		before[p] = resident(t, p)
 	}
 	for _, port := range []struct {
@@ -155,12 +156,12 @@ func TestHostileDatagrams(t *testing.T) {
 		})
 	}
 	old.ask(t)
-	for _, p := range []*process{server, plainServer, nat} {
-		p.alive()
+	for _, p := range []*clitest.Process{server, plainServer, nat} {
+		p.Alive()
 		after := resident(t, p)
-		t.Logf("%s: %d kB before, %d kB after", p.name, before[p]>>10, after>>10)
+		t.Logf("%s: %d kB before, %d kB after", p.Name, before[p]>>10, after>>10)
 		if after > before[p]+64<<20 {
-			t.Errorf("%s grew from %d to %d kB", p.name, before[p]>>10, after>>10)
+			t.Errorf("%s grew from %d to %d kB", p.Name, before[p]>>10, after>>10)
 		}
 	}
 	s := nodeStatus(server)
@@ -262,9 +263,9 @@ func (o *oldSession) ask(t *testing.T) {
 	t.Error("a session from before the attacks gets no answer")
 }
 
-func resident(t *testing.T, p *process) uint64 {
+func resident(t *testing.T, p *clitest.Process) uint64 {
 	t.Helper()
-	usage, err := procstat.Of(p.cmd.Process.Pid)
+	usage, err := procstat.Of(p.Cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
@@ -50,7 +51,7 @@ their loopback interface and reply to the client directly: l2dsr in one layer-2 
 			}
 			text, err := flags.configuration(file)
 			if err != nil {
-				return usageError(err)
+				return cli.UsageError(err)
 			}
 			if err := writeNew(file, text); err != nil {
 				return err
@@ -186,4 +187,15 @@ services:
   - {name: {{.Name}}, address: "{{.Address}}"{{if .Port}}, port: {{.Port}}{{end}}, weight: 100}
 {{- end}}
 `, "\n")))
+}
+
+// initFamily is weir init.
+func initFamily() cli.Family {
+	return cli.Family{Command: newInitCommand, Arguments: initArguments}
+}
+
+func initArguments() map[string]cobra.CompletionFunc {
+	return map[string]cobra.CompletionFunc{
+		"weir init": cli.AtMost(1, cli.Configurations()),
+	}
 }

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/weir-lb/weir/internal/cli/clitest"
 )
 
 func TestInitWritesAFileThatIsGood(t *testing.T) {
@@ -23,7 +25,7 @@ func TestInitWritesAFileThatIsGood(t *testing.T) {
 	} {
 		name := strings.Join(args, " ")
 		file := filepath.Join(t.TempDir(), "weir.yaml")
-		if _, err := execute(t, append([]string{"init", file}, args...)...); err != nil {
+		if _, err := clitest.Execute(t, append([]string{"init", file}, args...)...); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
@@ -36,7 +38,7 @@ func TestInitWritesAFileThatIsGood(t *testing.T) {
 			t.Fatalf("%s: want a new hash key:\n%s", name, text)
 		}
 		seen[string(found[1])] = true
-		root, warnings := newRootCommand(), new(bytes.Buffer)
+		root, warnings := clitest.Root(), new(bytes.Buffer)
 		root.SetOut(new(bytes.Buffer))
 		root.SetErr(warnings)
 		root.SetArgs([]string{"check", file, "--datapath", "ebpf"})
@@ -51,7 +53,7 @@ func TestInitOverwritesNothing(t *testing.T) {
 	if err := os.WriteFile(file, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := execute(t, "init", file)
+	_, err := clitest.Execute(t, "init", file)
 	text, readErr := os.ReadFile(file)
 	if err == nil || !strings.Contains(err.Error(), "not overwritten") || readErr != nil || string(text) != "mine" {
 		t.Errorf("%v, %q, %v", err, text, readErr)
@@ -69,7 +71,7 @@ func TestInitRefusesWhatItCannotWrite(t *testing.T) {
 		{"other.yaml", "at most one"},
 	} {
 		file := filepath.Join(t.TempDir(), "weir.yaml")
-		_, err := execute(t, append([]string{"init", file}, strings.Fields(c.args)...)...)
+		_, err := clitest.Execute(t, append([]string{"init", file}, strings.Fields(c.args)...)...)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", c.args, err, c.want)
 		}

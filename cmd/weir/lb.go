@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/control/config"
@@ -28,7 +29,7 @@ func newLBCommand() *cobra.Command {
   weir lb drain coaps/a
   weir lb trace --reason no_backend,flow_table_full
   weir lb stop`,
-		Args: noSuchCommand,
+		Args: cli.NoSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.SuggestionsMinimumDistance = 2
@@ -39,9 +40,9 @@ func newLBCommand() *cobra.Command {
 }
 
 func newLBRunCommand() *cobra.Command {
-	var file configFile
+	var file cli.ConfigFile
 	var datapath string
-	var flags serveFlags
+	var flags cli.ServeFlags
 	var kernel ebpfFlags
 	var queues nfqueueFlags
 	cmd := &cobra.Command{
@@ -65,23 +66,23 @@ With --datapath nfqueue, packets that iptables rules hand to netfilter queues ge
   weir lb run -c weir.yaml --admin unix:/run/weir.sock --log json
   kill -HUP PID     # of this balancer: read the file again`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			log, err := newLogger(cmd.ErrOrStderr(), flags.log)
+			log, err := cli.NewLogger(cmd.ErrOrStderr(), flags.Log)
 			if err != nil {
-				return usageError(err)
+				return cli.UsageError(err)
 			}
-			return runLB(cmd.Context(), file.path, datapath, &kernel, &queues, flags, log)
+			return runLB(cmd.Context(), file.Path, datapath, &kernel, &queues, flags, log)
 		},
 	}
-	file.add(cmd, " (YAML; see weir check)")
-	cmd.Args = file.required
+	file.Add(cmd, " (YAML; see weir check)")
+	cmd.Args = file.Required
 	cmd.Flags().StringVar(&datapath, "datapath", "udp", "what carries the packets: ebpf, nfqueue or udp")
 	kernel.add(cmd)
 	queues.add(cmd)
-	flags.add(cmd, lbPart())
+	flags.Add(cmd, cli.LBPart())
 	return cmd
 }
 
-func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues *nfqueueFlags, flags serveFlags, log *slog.Logger) (err error) {
+func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues *nfqueueFlags, flags cli.ServeFlags, log *slog.Logger) (err error) {
 	var loop *control.Loop // set before the data path runs
 	file := config.NewFile(path)
 	log.Info("starting", "datapath", datapath, "configuration", path)
@@ -101,7 +102,7 @@ func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues
 	loop = control.New(balancer.datapath, control.Options{Log: log})
 	text, err := loop.LoadFile(file)
 	if bad := (*config.Error)(nil); errors.As(err, &bad) || err != nil && text == nil {
-		return usageError(err)
+		return cli.UsageError(err)
 	}
 	if err != nil {
 		return err // the file is valid, but the machine refuses: an address is in use, a privilege is missing
@@ -118,7 +119,7 @@ func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues
 		adminConfig.Console = balancer.console(loop)
 	}
 	adminConfig.Trace = balancer.trace
-	return serve(ctx, flags, log, adminConfig, file.Reload, balancer.datapath.Run,
+	return cli.Serve(ctx, flags, log, adminConfig, file.Reload, balancer.datapath.Run,
 		func(ctx context.Context) error { return loop.Run(ctx, file, text) })
 }
 

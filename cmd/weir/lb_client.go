@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -13,45 +12,13 @@ import (
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/client"
-	"github.com/weir-lb/weir/internal/readfile"
+	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
-// maxTokenFile bounds a file with a token.
-const maxTokenFile = 4096
-
-func readToken(path string) (string, error) {
-	if path == "" {
-		return "", nil
-	}
-	text, err := readfile.Once(path, maxTokenFile)
-	if err != nil {
-		return "", fmt.Errorf("token: %w", err)
-	}
-	token := strings.TrimSpace(string(text))
-	if token == "" {
-		token = " " // a token file is named, so a token is required
-	}
-	return checkToken(path, token)
-}
-
-// checkToken refuses a token that is easy to guess; an empty one is allowed.
-func checkToken(where, token string) (string, error) {
-	if token != "" && len(token) < 16 {
-		return "", fmt.Errorf("token in %s: %d characters; write at least 16, for instance from `openssl rand -hex 16`", where, len(strings.TrimSpace(token)))
-	}
-	return token, nil
-}
-
-func printJSON(w io.Writer, value any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(value)
-}
-
 func newLBStatusCommand() *cobra.Command {
-	var flags clientFlags
+	var flags cli.ClientFlags
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show generation, last error and how many backends are up",
@@ -61,7 +28,7 @@ Exit codes: 0 all well, 1 the last change was refused, a service has no backend,
   weir lb status --admin unix:/run/weir.sock --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := flags.client()
+			client, err := flags.Client()
 			if err != nil {
 				return err
 			}
@@ -69,8 +36,8 @@ Exit codes: 0 all well, 1 the last change was refused, a service has no backend,
 			if err != nil {
 				return err
 			}
-			if flags.asJSON {
-				err = printJSON(cmd.OutOrStdout(), status)
+			if flags.AsJSON {
+				err = cli.PrintJSON(cmd.OutOrStdout(), status)
 			} else {
 				err = printStatus(cmd.OutOrStdout(), status)
 			}
@@ -80,7 +47,7 @@ Exit codes: 0 all well, 1 the last change was refused, a service has no backend,
 			return unwell(&status.BalancerStatus)
 		},
 	}
-	flags.add(cmd, lbPart(), natPart())
+	flags.Add(cmd, cli.LBPart(), cli.NATPart())
 	return cmd
 }
 
@@ -155,7 +122,7 @@ func newLBOverrideCommands() []*cobra.Command {
 		{"down", "Take a backend, or a whole service, out at once", "down: nothing is sent there", (*client.Client).Down},
 		{"up", "Give a backend new flows whatever its probe says", "up, whatever the probe says", (*client.Client).Up},
 	} {
-		var flags clientFlags
+		var flags cli.ClientFlags
 		cmd := &cobra.Command{
 			Use:   c.verb + " SERVICE[/BACKEND]",
 			Short: c.short,
@@ -164,12 +131,12 @@ func newLBOverrideCommands() []*cobra.Command {
   weir lb %[1]s coaps --admin unix:/run/weir.sock`, c.verb),
 			Args: func(_ *cobra.Command, args []string) error {
 				if len(args) != 1 {
-					return usageError(errors.New("name one SERVICE or SERVICE/BACKEND"))
+					return cli.UsageError(errors.New("name one SERVICE or SERVICE/BACKEND"))
 				}
 				return nil
 			},
 			RunE: func(cmd *cobra.Command, args []string) error {
-				client, err := flags.client()
+				client, err := flags.Client()
 				if err != nil {
 					return err
 				}
@@ -178,8 +145,8 @@ func newLBOverrideCommands() []*cobra.Command {
 				if err != nil {
 					return err
 				}
-				if flags.asJSON {
-					return printJSON(cmd.OutOrStdout(), answer)
+				if flags.AsJSON {
+					return cli.PrintJSON(cmd.OutOrStdout(), answer)
 				}
 				if _, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", args[0], c.done); err != nil || c.verb != "undrain" || backend != "" {
 					return err
@@ -187,8 +154,8 @@ func newLBOverrideCommands() []*cobra.Command {
 				return printStillOverridden(cmd, client, service)
 			},
 		}
-		flags.add(cmd, lbPart(), natPart())
-		cmd.ValidArgsFunction = atMost(1, flags.services(true))
+		flags.Add(cmd, cli.LBPart(), cli.NATPart())
+		cmd.ValidArgsFunction = cli.AtMost(1, serviceNames(&flags, true))
 		commands = append(commands, cmd)
 	}
 	return commands

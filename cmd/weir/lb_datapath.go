@@ -8,6 +8,7 @@ import (
 	"runtime"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
@@ -34,7 +35,7 @@ func datapathCaps(name string) (lb.Caps, error) {
 // openDatapath opens the data path of --datapath. liveness is called when a backend becomes silent or answers again.
 func openDatapath(name string, kernel *ebpfFlags, queues *nfqueueFlags, log *slog.Logger, liveness func(target lb.Target, silent bool)) (*balancer, error) {
 	if _, err := datapathCaps(name); err != nil {
-		return nil, usageError(err)
+		return nil, cli.UsageError(err)
 	}
 	switch name {
 	case "ebpf":

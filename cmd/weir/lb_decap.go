@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/decap"
 	"github.com/weir-lb/weir/internal/metrics"
@@ -23,7 +24,7 @@ func newLBDecapCommand() *cobra.Command {
 	var name, hook string
 	var from []string
 	var asJSON bool
-	var flags serveFlags
+	var flags cli.ServeFlags
 	cmd := &cobra.Command{
 		Use:   "decap --interface NAME --from PREFIX...",
 		Short: "On a backend of mode l3dsr: take the balancer's tunnel off",
@@ -43,14 +44,14 @@ Counters are printed at the end, and served by --admin while it runs.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c := decap.Config{Interface: name}
 			if name == "" {
-				return usageError(errors.New("no interface; name the one that the balancer's packets come in on with --interface"))
+				return cli.UsageError(errors.New("no interface; name the one that the balancer's packets come in on with --interface"))
 			}
 			var err error
 			if c.Hook, err = decap.ParseHook(hook); err != nil {
-				return usageError(fmt.Errorf("--hook: %w", err))
+				return cli.UsageError(fmt.Errorf("--hook: %w", err))
 			}
 			if c.From, err = parsePrefixes(from); err != nil {
-				return usageError(fmt.Errorf("--from: %w", err))
+				return cli.UsageError(fmt.Errorf("--from: %w", err))
 			}
 			if err := privilege.Check(privilege.LBDecap); err != nil {
 				return err
@@ -62,7 +63,7 @@ Counters are printed at the end, and served by --admin while it runs.`,
 	cmd.Flags().StringSliceVar(&from, "from", nil, "address or prefix that balancers send from; may be given again")
 	cmd.Flags().StringVar(&hook, "hook", "auto", "auto, xdp or tcx; auto: tcx on veth and other software links, else xdp")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the counters as JSON")
-	flags.add(cmd, decapPart())
+	flags.Add(cmd, cli.DecapPart())
 	return cmd
 }
 
@@ -85,10 +86,10 @@ func parsePrefixes(texts []string) ([]netip.Prefix, error) {
 	return prefixes, nil
 }
 
-func runDecap(ctx context.Context, out, errOut io.Writer, c decap.Config, flags serveFlags, asJSON bool) error {
-	log, err := newLogger(errOut, flags.log)
+func runDecap(ctx context.Context, out, errOut io.Writer, c decap.Config, flags cli.ServeFlags, asJSON bool) error {
+	log, err := cli.NewLogger(errOut, flags.Log)
 	if err != nil {
-		return usageError(err)
+		return cli.UsageError(err)
 	}
 	d, err := decap.Open(c)
 	if err != nil {
@@ -107,12 +108,12 @@ func runDecap(ctx context.Context, out, errOut io.Writer, c decap.Config, flags 
 		Status:  func() any { return decapStatus(d, c, started) },
 		Metrics: func() []metrics.Sample { return metrics.Of(decapStatus(d, c, started)) },
 	}
-	if err := serve(ctx, flags, log, adminConfig, nil, d.Run); err != nil {
+	if err := cli.Serve(ctx, flags, log, adminConfig, nil, d.Run); err != nil {
 		return err
 	}
 	status := decapStatus(d, c, started)
 	if asJSON {
-		return printJSON(out, status)
+		return cli.PrintJSON(out, status)
 	}
 	table := terminal.NewTable(out, true)
 	fmt.Fprintln(table, "OUTCOME\tPACKETS\tBYTES\t")

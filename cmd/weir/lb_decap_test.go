@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -29,7 +30,7 @@ func TestRootDecapStartsAndStops(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	log, socket := &lockedBuffer{}, filepath.Join(t.TempDir(), "s")
+	log, socket := &clitest.LockedBuffer{}, filepath.Join(t.TempDir(), "s")
 	cmd := exec.Command(self, "lb", "decap", "--interface", "eth0", "--from", "10.2.0.1", "--hook", "xdp", "--json", "--admin", "unix:"+socket)
 	cmd.Stdout, cmd.Stderr = &out, log
 	host := lab.Namespace("a")
@@ -51,7 +52,7 @@ func TestRootDecapStartsAndStops(t *testing.T) {
 	if text, err := host.Exec(t.Context(), "ip", "link", "show", "eth0"); err != nil || !strings.Contains(text, "xdp") {
 		t.Errorf("no program on eth0: %v %s", err, text)
 	}
-	checkMetrics(t, "the tunnel's end", httpGet(t, socket, "/metrics"))
+	checkMetrics(t, "the tunnel's end", clitest.HTTPGet(t, socket, "/metrics"))
 	cmd.Process.Signal(syscall.SIGINT)
 	if err := <-ended; err != nil {
 		t.Fatalf("ended with %v: %s", err, log.String())

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
@@ -82,7 +83,7 @@ func (f *ebpfFlags) config(log *slog.Logger) (ebpf.Config, error) {
 func openEBPF(flags *ebpfFlags, log *slog.Logger) (*balancer, error) {
 	config, err := flags.config(log)
 	if err != nil {
-		return nil, usageError(err)
+		return nil, cli.UsageError(err)
 	}
 	if err := privilege.Check(privilege.LBRunEBPF); err != nil {
 		return nil, err

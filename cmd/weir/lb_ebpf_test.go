@@ -19,31 +19,14 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/client"
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
-
-// bpffs mounts a bpf file system for the length of the test.
-func bpffs(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "weirbpf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		unix.Unmount(dir, unix.MNT_DETACH)
-		os.Remove(dir)
-	})
-	return dir
-}
 
 // kernelLB is a weir lb run --datapath ebpf inside a namespace, that can be ended and started again.
 type kernelLB struct {
@@ -54,7 +37,7 @@ type kernelLB struct {
 	args         []string
 	cmd          *exec.Cmd
 	ended        chan struct{}
-	out          *lockedBuffer
+	out          *clitest.LockedBuffer
 }
 
 func newKernelLB(t *testing.T, host *netlab.Host, hook, interfaces, config string) *kernelLB {
@@ -63,7 +46,7 @@ func newKernelLB(t *testing.T, host *netlab.Host, hook, interfaces, config strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &kernelLB{t: t, host: host, pins: filepath.Join(bpffs(t), "lb"), config: filepath.Join(dir, "weir.yaml"), socket: filepath.Join(dir, "s"), out: new(lockedBuffer)}
+	k := &kernelLB{t: t, host: host, pins: filepath.Join(clitest.BPFFS(t), "lb"), config: filepath.Join(dir, "weir.yaml"), socket: filepath.Join(dir, "s"), out: new(clitest.LockedBuffer)}
 	k.write(config)
 	k.args = []string{"lb", "run", "-c", k.config, "--datapath", "ebpf", "--hook", hook, "--interface", interfaces, "--pin-path", k.pins, "--admin", "unix:" + k.socket}
 	t.Cleanup(func() {
@@ -127,7 +110,7 @@ func (k *kernelLB) until(what string, ok func(*v1.LBStatus) bool) *v1.LBStatus {
 		var text json.RawMessage
 		err := client.Get(k.t.Context(), "/status", nil, &text)
 		if err == nil {
-			must(k.t, readStrictly(text, status))
+			clitest.Must(k.t, readStrictly(text, status))
 			if ok(status) {
 				return status
 			}
@@ -343,7 +326,7 @@ func TestRootKernelFlowsOutliveWeirXDP(t *testing.T) { flowsOutliveWeir(t, "xdp"
 // 64 clients keep talking, TCP and UDP, through mode nat and l2dsr, while the configuration changes ten times, backends
 // come and go, and weir is restarted five times and killed three times: not one answer is lost or comes from elsewhere.
 func flowsOutliveWeir(t *testing.T, hook string) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	lab := kernelLab(t, "kflows"+hook)
 	k := newKernelLB(t, lab.Namespace("gateway"), hook, kernelInterfaces, kernelSpec(100, false))
 	client := lab.Namespace("zone0")
@@ -382,7 +365,7 @@ func flowsOutliveWeir(t *testing.T, hook string) {
 
 // A drained backend keeps its flows and gets no new one; the counters and lb show say so; then stop ends it all.
 func TestRootKernelDrain(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	lab := kernelLab(t, "kdrain")
 	k := newKernelLB(t, lab.Namespace("gateway"), "auto", kernelInterfaces, kernelSpec(100, false))
 	at := "--admin=unix:" + k.socket
@@ -394,7 +377,7 @@ func TestRootKernelDrain(t *testing.T) {
 	opened := func() uint64 {
 		return k.until("status", func(*v1.LBStatus) bool { return true }).Kernel.Backends["nat"]["b"].Opened
 	}
-	if out, code := weir(t, "lb", "drain", "nat/b", at); code != 0 {
+	if out, code := clitest.Weir(t, "lb", "drain", "nat/b", at); code != 0 {
 		t.Fatalf("drain: %d %s", code, out)
 	}
 	before := opened()
@@ -421,7 +404,7 @@ func TestRootKernelDrain(t *testing.T) {
 		{[]string{"lb", "flows", "--backend", "b", "--state", "established", "--sort", "client"}, []string{"10.0.0.1:80", "established"}},
 		{[]string{"lb", "flows", "--client", "10.0.0.0/24", "--json"}, []string{`"state": "established"`}},
 	} {
-		out, code := weir(t, append(c.args, at)...)
+		out, code := clitest.Weir(t, append(c.args, at)...)
 		for _, want := range c.want {
 			if !strings.Contains(out, want) || code != 0 {
 				t.Errorf("%q: %d, lacks %q:\n%s", c.args, code, want, out)
@@ -430,7 +413,7 @@ func TestRootKernelDrain(t *testing.T) {
 	}
 	// --watch goes on until interrupted, and then ends well.
 	ctx, interrupt := context.WithCancel(t.Context())
-	watch, out := newRootCommand(), new(lockedBuffer)
+	watch, out := clitest.Root(), new(clitest.LockedBuffer)
 	watch.SetArgs([]string{"lb", "show", "nat", "--watch", "--every", "100ms", at})
 	watch.SetOut(out)
 	ended := make(chan error, 1)
@@ -442,7 +425,7 @@ func TestRootKernelDrain(t *testing.T) {
 	if err := <-ended; err != nil || !strings.Contains(out.String(), "PACKETS IN/s") || !strings.Contains(out.String(), "generation 2") {
 		t.Errorf("show --watch: %v\n%s", err, out)
 	}
-	metrics := httpGet(t, k.socket, "/metrics")
+	metrics := clitest.HTTPGet(t, k.socket, "/metrics")
 	checkMetrics(t, "the kernel's data path", metrics)
 	for _, want := range []string{
 		`weir_packets_total{datapath="ebpf",reason="maglev",service="nat"} 42`, `weir_table_size{datapath="ebpf",table="flows"}`, `weir_table_evicted_total{datapath="ebpf",table="flows"} 0`, `weir_table_displaced_total{datapath="ebpf",table="flows"} 0`, `weir_table_proven{datapath="ebpf",table="flows"} `,
@@ -456,7 +439,7 @@ func TestRootKernelDrain(t *testing.T) {
 
 // A backend that no longer answers its probe gets no new flow once it missed `fall` of them, and gets some again later.
 func TestRootKernelDeadBackend(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	lab := kernelLab(t, "kdead")
 	spec := `hash_key: 00112233445566778899aabbccddeeff
 maglev_size: 1009
@@ -491,13 +474,13 @@ services:
 
 // What is refused, and how.
 func TestRootKernelRefusals(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	lab := kernelLab(t, "krefuse")
 	gateway := lab.Namespace("gateway")
 	k := newKernelLB(t, gateway, "tcx", "veth0", kernelSpec(100, false))
 	run := func(args ...string) (string, int) {
 		cmd := exec.Command(os.Args[0], args...)
-		out := new(lockedBuffer)
+		out := new(clitest.LockedBuffer)
 		cmd.Stdout, cmd.Stderr = out, out
 		gateway.Run(cmd)
 		return out.String(), cmd.ProcessState.ExitCode()
@@ -508,13 +491,13 @@ func TestRootKernelRefusals(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"--interface", "veth0", "--pin-path", k.pins}, exitFailure, fmt.Sprintf("(process %d) serves it", k.cmd.Process.Pid)},
-		{[]string{"--interface", "veth9", "--pin-path", k.pins + "2"}, exitFailure, "interface veth9"},
-		{[]string{"--interface", "veth0,veth0", "--pin-path", k.pins + "2"}, exitFailure, "named twice"},
-		{[]string{"--pin-path", k.pins + "2"}, exitUsage, "no interface; name those"},
-		{[]string{"--interface", "veth0", "--hook", "tc"}, exitUsage, "write auto, xdp or tcx"},
-		{[]string{"--interface", "veth0", "--pin-path", t.TempDir()}, exitFailure, "is on no bpf file system"},
-		{[]string{"--interface", "veth0", "--tcx-order", "middle"}, exitUsage, "write first or last"},
+		{[]string{"--interface", "veth0", "--pin-path", k.pins}, cli.ExitFailure, fmt.Sprintf("(process %d) serves it", k.cmd.Process.Pid)},
+		{[]string{"--interface", "veth9", "--pin-path", k.pins + "2"}, cli.ExitFailure, "interface veth9"},
+		{[]string{"--interface", "veth0,veth0", "--pin-path", k.pins + "2"}, cli.ExitFailure, "named twice"},
+		{[]string{"--pin-path", k.pins + "2"}, cli.ExitUsage, "no interface; name those"},
+		{[]string{"--interface", "veth0", "--hook", "tc"}, cli.ExitUsage, "write auto, xdp or tcx"},
+		{[]string{"--interface", "veth0", "--pin-path", t.TempDir()}, cli.ExitFailure, "is on no bpf file system"},
+		{[]string{"--interface", "veth0", "--tcx-order", "middle"}, cli.ExitUsage, "write first or last"},
 	} {
 		out, code := run(append(base, c.args...)...)
 		if code != c.code || !strings.Contains(out, c.want) {
@@ -527,21 +510,21 @@ func TestRootKernelRefusals(t *testing.T) {
 	// An XDP program of somebody else: here another weir's.
 	other := newKernelLB(t, gateway, "xdp", "veth2", kernelSpec(100, false))
 	out, code := run(append(base, "--interface", "veth2", "--hook", "xdp", "--pin-path", k.pins+"2")...)
-	if code != exitFailure || !strings.Contains(out, "has an XDP program already: weir_xdp (program ") || !strings.Contains(out, "--hook tcx") {
+	if code != cli.ExitFailure || !strings.Contains(out, "has an XDP program already: weir_xdp (program ") || !strings.Contains(out, "--hook tcx") {
 		t.Errorf("an occupied XDP hook: %d %s", code, out)
 	}
 	other.end(syscall.SIGKILL)
-	if out, code := weir(t, "lb", "trace", "--pin-path", k.pins+"3"); code != exitFailure || !strings.Contains(out, "no data path is kept at") {
+	if out, code := clitest.Weir(t, "lb", "trace", "--pin-path", k.pins+"3"); code != cli.ExitFailure || !strings.Contains(out, "no data path is kept at") {
 		t.Errorf("trace of nothing: %d %s", code, out)
 	}
-	if out, code := weir(t, "lb", "stop", "--pin-path", k.pins+"3"); code != 0 || !strings.Contains(out, "nothing is kept") {
+	if out, code := clitest.Weir(t, "lb", "stop", "--pin-path", k.pins+"3"); code != 0 || !strings.Contains(out, "nothing is kept") {
 		t.Errorf("stop of nothing: %d %s", code, out)
 	}
 }
 
 // A trace shows packets with their reasons while weir is dead, and its capture is read by weir explain.
 func TestRootKernelTrace(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	lab := kernelLab(t, "ktrace")
 	k := newKernelLB(t, lab.Namespace("gateway"), "tcx", kernelInterfaces, kernelSpec(100, false))
 	k.end(syscall.SIGKILL)
@@ -555,7 +538,7 @@ func TestRootKernelTrace(t *testing.T) {
 	}
 	capture := filepath.Join(t.TempDir(), "t.pcapng")
 	stop := keepTalking(t.Context(), []*talker{newTalker(t, lab.Namespace("zone0"), "udp", "10.0.0.1:80")})
-	out, code := weir(t, "lb", "trace", "--pin-path", k.pins, "--service", "nat", "--reason", "conntrack,reply", "--host", "10.0.0.2", "--limit", "4", "--pcap", capture)
+	out, code := clitest.Weir(t, "lb", "trace", "--pin-path", k.pins, "--service", "nat", "--reason", "conntrack,reply", "--host", "10.0.0.2", "--limit", "4", "--pcap", capture)
 	for _, err := range stop() {
 		if err != nil {
 			t.Error(err)
@@ -568,7 +551,7 @@ func TestRootKernelTrace(t *testing.T) {
 	if err != nil || !strings.Contains(string(raw), "forward conntrack nat/") {
 		t.Errorf("capture: %v", err)
 	}
-	if out, code := weir(t, "explain", k.config, "--pcap", capture); code != 0 || !strings.Contains(out, "10.0.0.1:80") {
+	if out, code := clitest.Weir(t, "explain", k.config, "--pcap", capture); code != 0 || !strings.Contains(out, "10.0.0.1:80") {
 		t.Errorf("explain: %d\n%s", code, out)
 	}
 }

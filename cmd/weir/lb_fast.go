@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/fastpath"
@@ -33,7 +34,7 @@ func withFast(mode string, queue *nfqueue.Datapath, kernel *ebpfFlags, log *slog
 		err = errors.New(config.Never)
 	}
 	if err != nil {
-		return nil, usageError(fmt.Errorf("--fast %s: %w", mode, err))
+		return nil, cli.UsageError(fmt.Errorf("--fast %s: %w", mode, err))
 	}
 	return fastpath.New(queue, config), nil
 }

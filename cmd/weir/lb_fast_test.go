@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 )
@@ -81,7 +82,7 @@ func udpFragments(from, to netip.AddrPort, id uint16, payload []byte) [][]byte {
 // TCP and UDP never see the queue; of fragments, only datagrams whose first one is late do, and whole; ICMP errors only when
 // they quote a flow that the program does not know. All of a flow goes to one backend.
 func TestRootNFQFast(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	lab := fastLab(t, "nfqfast")
 	client := lab.Namespace("zone0")
 	k := newQueueLB(t, lab.Namespace("gateway"), fmt.Sprintf(queueSpec, 100), "--fast", "on", "--interface", "veth0")
@@ -158,17 +159,17 @@ func TestRootNFQFast(t *testing.T) {
 		})
 	}
 	at := "--admin=unix:" + k.socket
-	if out, _ := weir(t, "lb", "status", at); strings.Contains(out, "--unmarked") {
+	if out, _ := clitest.Weir(t, "lb", "status", at); strings.Contains(out, "--unmarked") {
 		t.Errorf("the rules are as they should be:\n%s", out)
 	}
 	for _, c := range []struct{ command, want string }{
 		{"status", "fast path in use"}, {"show", "Fast path, before the queue:"}, {"flows", "10.9.9.9:80"},
 	} {
-		if out, code := weir(t, "lb", c.command, at); code != 0 || !strings.Contains(out, c.want) {
+		if out, code := clitest.Weir(t, "lb", c.command, at); code != 0 || !strings.Contains(out, c.want) {
 			t.Errorf("%s: %d, lacks %q:\n%s", c.command, code, c.want, out)
 		}
 	}
-	if metrics := httpGet(t, k.socket, "/metrics"); !strings.Contains(metrics, "weir_fast_path 1") || !strings.Contains(metrics, `weir_packets_total{datapath="ebpf",reason="maglev",service="dsr"}`) {
+	if metrics := clitest.HTTPGet(t, k.socket, "/metrics"); !strings.Contains(metrics, "weir_fast_path 1") || !strings.Contains(metrics, `weir_packets_total{datapath="ebpf",reason="maglev",service="dsr"}`) {
 		t.Errorf("metrics lack the fast path:\n%s", metrics)
 	} else {
 		checkMetrics(t, "the queues with a fast path", metrics)
@@ -182,7 +183,7 @@ func addrPortOf(a net.Addr) netip.AddrPort {
 
 // A rule that queues also what the program has marked makes the fast path idle: weir says so, and how to mend it.
 func TestRootNFQFastQueuedTwice(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	lab := queueLab(t, "nfqtwice") // its rule does not look at marks
 	k := newQueueLB(t, lab.Namespace("gateway"), fmt.Sprintf(queueSpec, 100), "--fast", "on", "--interface", "veth0")
 	k.until("the fast path", func(s *v1.LBStatus) bool { return s.Fast != nil && s.Fast.InUse })
@@ -192,11 +193,11 @@ func TestRootNFQFastQueuedTwice(t *testing.T) {
 	k.until("packets with a mark in the queue", func(s *v1.LBStatus) bool { return marked(s.Queues) > 0 })
 	at := "--admin=unix:" + k.socket
 	for _, command := range []string{"status", "show"} {
-		if out, code := weir(t, "lb", command, at); code != 0 || !strings.Contains(out, "weir lb rules --unmarked") {
+		if out, code := clitest.Weir(t, "lb", command, at); code != 0 || !strings.Contains(out, "weir lb rules --unmarked") {
 			t.Errorf("%s: %d, does not name the cure:\n%s", command, code, out)
 		}
 	}
-	if metrics := httpGet(t, k.socket, "/metrics"); !strings.Contains(metrics, `weir_queue_marked_total{queue="`) {
+	if metrics := clitest.HTTPGet(t, k.socket, "/metrics"); !strings.Contains(metrics, `weir_queue_marked_total{queue="`) {
 		t.Errorf("metrics lack marked packets:\n%s", metrics)
 	}
 }
@@ -209,7 +210,7 @@ const ruledSpec = `- name: ruled
 
 // A configuration that the program cannot do all of is the queue's alone while it is in force, and flows stay where they are.
 func TestRootNFQFastComesAndGoes(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	lab := fastLab(t, "nfqauto")
 	plain := fmt.Sprintf(queueSpec, 100)
 	k := newQueueLB(t, lab.Namespace("gateway"), plain, "--interface", "veth0") // auto
@@ -241,7 +242,7 @@ func TestRootNFQFastComesAndGoes(t *testing.T) {
 
 // With --fast on such a configuration is refused, and the last one stays in force on both roads.
 func TestRootNFQFastInsists(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	lab := fastLab(t, "nfqinsist")
 	plain := fmt.Sprintf(queueSpec, 100)
 	k := newQueueLB(t, lab.Namespace("gateway"), plain, "--interface", "veth0", "--fast", "on")

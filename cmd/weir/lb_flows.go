@@ -9,11 +9,12 @@ import (
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/client"
+	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newLBFlowsCommand() *cobra.Command {
-	var flags clientFlags
+	var flags cli.ClientFlags
 	var query client.FlowQuery
 	cmd := &cobra.Command{
 		Use:   "flows",
@@ -23,19 +24,19 @@ func newLBFlowsCommand() *cobra.Command {
   weir lb flows --json | jq -r '.flows[].backend' | sort | uniq -c`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := flags.client()
+			client, err := flags.Client()
 			if err != nil {
 				return err
 			}
 			if query.Limit == 0 { // the server would take its default
-				return usageError(fmt.Errorf("--limit 0: write 1 to %d", v1.MaxFlows))
+				return cli.UsageError(fmt.Errorf("--limit 0: write 1 to %d", v1.MaxFlows))
 			}
 			list, err := client.Flows(cmd.Context(), query)
 			if err != nil {
 				return err
 			}
-			if flags.asJSON {
-				return printJSON(cmd.OutOrStdout(), list)
+			if flags.AsJSON {
+				return cli.PrintJSON(cmd.OutOrStdout(), list)
 			}
 			return printFlows(cmd.OutOrStdout(), list)
 		},
@@ -54,9 +55,9 @@ func newLBFlowsCommand() *cobra.Command {
 		cmd.Flags().StringVar(f.value, f.key, "", f.usage)
 	}
 	cmd.Flags().IntVar(&query.Limit, "limit", 1000, fmt.Sprintf("at most so many, up to %d", v1.MaxFlows))
-	flags.add(cmd, lbPart(), natPart())
-	live(cmd, "service", flags.services(false))
-	live(cmd, "backend", flags.backends)
+	flags.Add(cmd, cli.LBPart(), cli.NATPart())
+	cli.CompleteFlag(cmd, "service", serviceNames(&flags, false))
+	cli.CompleteFlag(cmd, "backend", backendNames(&flags))
 	return cmd
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/control/nfqlb"
 	"github.com/weir-lb/weir/internal/readfile"
@@ -16,7 +17,7 @@ func newLBImportCommand() *cobra.Command {
 		Use:     "import",
 		Short:   "Write a configuration from what another balancer prints",
 		Example: "  nfqlb show | weir lb import nfqlb > weir.yaml",
-		Args:    noSuchCommand,
+		Args:    cli.NoSuchCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newLBImportNFQLBCommand())
@@ -47,7 +48,7 @@ Exit codes: 0 written (there may be warnings), 2 the input is wrong.`,
 					err = state.Read("stdin", text)
 				}
 				if err != nil {
-					return usageError(err)
+					return cli.UsageError(err)
 				}
 			}
 			for _, name := range args {
@@ -56,12 +57,12 @@ Exit codes: 0 written (there may be warnings), 2 the input is wrong.`,
 					err = state.Read(name, text)
 				}
 				if err != nil {
-					return usageError(err)
+					return cli.UsageError(err)
 				}
 			}
 			text, warnings, err := state.Configuration()
 			if err != nil {
-				return usageError(err)
+				return cli.UsageError(err)
 			}
 			for _, warning := range warnings {
 				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", warning)

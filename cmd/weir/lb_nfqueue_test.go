@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -65,7 +66,7 @@ func newQueueLB(t *testing.T, host *netlab.Host, config string, more ...string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &kernelLB{t: t, host: host, config: filepath.Join(dir, "weir.yaml"), socket: filepath.Join(dir, "s"), out: new(lockedBuffer)}
+	k := &kernelLB{t: t, host: host, config: filepath.Join(dir, "weir.yaml"), socket: filepath.Join(dir, "s"), out: new(clitest.LockedBuffer)}
 	k.write(config)
 	k.args = []string{"lb", "run", "-c", k.config, "--datapath", "nfqueue", "--queue", "0:1", "--admin", "unix:" + k.socket}
 	k.args = append(k.args, more...)
@@ -86,7 +87,7 @@ func newQueueLB(t *testing.T, host *netlab.Host, config string, more ...string) 
 
 // Weir is killed and restarted with the rules in place: flows go on to the same backends, and lose nothing for good.
 func TestRootNFQOutlivesKills(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	lab := queueLab(t, "nfqkill")
 	k := newQueueLB(t, lab.Namespace("gateway"), fmt.Sprintf(queueSpec, 100))
 	var talkers []*talker
@@ -172,7 +173,7 @@ func TestRootNFQViews(t *testing.T) {
 	for range 24 {
 		old = append(old, newTalker(t, client, "tcp", "10.9.9.9:80"))
 	}
-	if out, code := weir(t, "lb", "drain", "dsr/b", at); code != 0 {
+	if out, code := clitest.Weir(t, "lb", "drain", "dsr/b", at); code != 0 {
 		t.Fatalf("drain: %d %s", code, out)
 	}
 	for range 8 {
@@ -197,7 +198,7 @@ func TestRootNFQViews(t *testing.T) {
 		{[]string{"lb", "status", "--json"}, []string{`"queue_dropped": 0`, `"missing_ids": 0`, `"address_pairs": 1`, `"fail_open": false`}},
 		{[]string{"lb", "flows", "--backend", "b", "--state", "established"}, []string{"10.9.9.9:80", "established"}},
 	} {
-		out, code := weir(t, append(c.args, at)...)
+		out, code := clitest.Weir(t, append(c.args, at)...)
 		for _, want := range c.want {
 			if !strings.Contains(out, want) || code != 0 {
 				t.Errorf("%q: %d, lacks %q:\n%s", c.args, code, want, out)
@@ -205,7 +206,7 @@ func TestRootNFQViews(t *testing.T) {
 		}
 	}
 	ctx, interrupt := context.WithCancel(t.Context())
-	watch, out := newRootCommand(), new(lockedBuffer)
+	watch, out := clitest.Root(), new(clitest.LockedBuffer)
 	watch.SetArgs([]string{"lb", "show", "--watch", "--every", "100ms", at})
 	watch.SetOut(out)
 	ended := make(chan error, 1)
@@ -217,7 +218,7 @@ func TestRootNFQViews(t *testing.T) {
 	if err := <-ended; err != nil || !strings.Contains(out.String(), "QUEUE FULL/s") {
 		t.Errorf("show --watch: %v\n%s", err, out)
 	}
-	metrics := httpGet(t, k.socket, "/metrics")
+	metrics := clitest.HTTPGet(t, k.socket, "/metrics")
 	checkMetrics(t, "the queues' data path", metrics)
 	for _, want := range []string{
 		`weir_packets_total{datapath="nfqueue",reason="maglev",service="dsr"} 32`, `weir_table_size{datapath="nfqueue",table="flows"} 4096`, `weir_queue_length 4096`,
@@ -250,7 +251,7 @@ func TestQueueFlags(t *testing.T) {
 		{"--fast=perhaps", `--fast "perhaps": write auto, on or off`},
 		{"--fast=on", "--fast on: no interface is named; name those that clients' packets come in on by --interface"},
 	} {
-		out, code := weir(t, "lb", "run", "-c", good, "--datapath", "nfqueue", c.flag)
+		out, code := clitest.Weir(t, "lb", "run", "-c", good, "--datapath", "nfqueue", c.flag)
 		if code != 2 || !strings.Contains(out, c.want) {
 			t.Errorf("%s: %d %s", c.flag, code, out)
 		}

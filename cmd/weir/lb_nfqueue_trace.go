@@ -107,7 +107,7 @@ func servedByQueues(cmd *cobra.Command, flags *traceFlags) (bool, *client.Client
 	if cmd.Flags().Changed("pin-path") {
 		return false, nil, nil
 	}
-	client, err := flags.client()
+	client, err := flags.Client()
 	if err != nil {
 		return false, nil, err
 	}

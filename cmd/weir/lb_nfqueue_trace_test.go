@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 )
 
 // A trace finds the queue data path by itself and shows its packets as lines, JSON and a capture; there is one at a time,
@@ -22,7 +24,7 @@ func TestRootNFQTrace(t *testing.T) {
 	stop := keepTalking(t.Context(), []*talker{newTalker(t, lab.Namespace("zone0"), "udp", "10.9.9.9:80")})
 	defer stop()
 	capture := filepath.Join(t.TempDir(), "t.pcapng")
-	out, code := weir(t, "lb", "trace", at, "--service", "dsr", "--reason", "conntrack", "--host", "10.9.9.9", "--limit", "3", "--pcap", capture)
+	out, code := clitest.Weir(t, "lb", "trace", at, "--service", "dsr", "--reason", "conntrack", "--host", "10.9.9.9", "--limit", "3", "--pcap", capture)
 	if code != 0 || strings.Count(out, "\n") != 3 || strings.Count(out, " > 10.9.9.9:80, ") != 3 ||
 		strings.Count(out, "bytes: forward conntrack dsr/") != 3 || strings.Count(out, " veth0 udp ") != 3 || strings.Count(out, ", mark 10") != 3 {
 		t.Errorf("trace: %d\n%s", code, out)
@@ -31,13 +33,13 @@ func TestRootNFQTrace(t *testing.T) {
 	if err != nil || strings.Count(string(raw), "forward conntrack dsr/") != 3 {
 		t.Errorf("capture: %v", err)
 	}
-	if out, code := weir(t, "explain", k.config, "--pcap", capture); code != 0 || !strings.Contains(out, "10.9.9.9:80") {
+	if out, code := clitest.Weir(t, "explain", k.config, "--pcap", capture); code != 0 || !strings.Contains(out, "10.9.9.9:80") {
 		t.Errorf("explain: %d\n%s", code, out)
 	}
 
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
-	trace, lines := newRootCommand(), new(lockedBuffer)
+	trace, lines := clitest.Root(), new(clitest.LockedBuffer)
 	trace.SetArgs([]string{"lb", "trace", at, "--json"})
 	trace.SetOut(lines)
 	ended := make(chan error, 1)
@@ -50,7 +52,7 @@ func TestRootNFQTrace(t *testing.T) {
 	if err := readStrictly([]byte(line), &p); err != nil || p.Service != "dsr" || p.Mark == 0 || p.Queue == nil || p.Interface != "veth0" {
 		t.Errorf("JSON: %v %s", err, line)
 	}
-	if out, code := weir(t, "lb", "trace", at); code != exitFailure || !strings.Contains(out, "one trace at a time") {
+	if out, code := clitest.Weir(t, "lb", "trace", at); code != cli.ExitFailure || !strings.Contains(out, "one trace at a time") {
 		t.Errorf("a second trace: %d %s", code, out)
 	}
 	interrupt()
@@ -58,7 +60,7 @@ func TestRootNFQTrace(t *testing.T) {
 		t.Errorf("interrupted: %v", err)
 	}
 	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		out, code = weir(t, "lb", "trace", at, "--limit", "1")
+		out, code = clitest.Weir(t, "lb", "trace", at, "--limit", "1")
 		if code == 0 || !strings.Contains(out, "one trace at a time") || time.Now().After(deadline) {
 			break
 		}
@@ -66,11 +68,11 @@ func TestRootNFQTrace(t *testing.T) {
 	if code != 0 {
 		t.Errorf("after the reader went: %d %s", code, out)
 	}
-	if out, code := weir(t, "lb", "trace", at, "--service", "nobody"); code != exitFailure || !strings.Contains(out, `no service "nobody"`) {
+	if out, code := clitest.Weir(t, "lb", "trace", at, "--service", "nobody"); code != cli.ExitFailure || !strings.Contains(out, `no service "nobody"`) {
 		t.Errorf("a service that there is not: %d %s", code, out)
 	}
 
-	last, final := newRootCommand(), new(lockedBuffer)
+	last, final := clitest.Root(), new(clitest.LockedBuffer)
 	last.SetArgs([]string{"lb", "trace", at})
 	last.SetOut(final)
 	go func() { ended <- last.ExecuteContext(t.Context()) }()
@@ -87,10 +89,10 @@ func TestRootNFQTrace(t *testing.T) {
 // Nobody to ask and nothing kept in the kernel: both are said.
 func TestTraceOfNothing(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")
-	if out, code := weir(t, "lb", "trace", "--admin", "unix:"+none); code != exitFailure || !strings.Contains(out, "nobody answers there") {
+	if out, code := clitest.Weir(t, "lb", "trace", "--admin", "unix:"+none); code != cli.ExitFailure || !strings.Contains(out, "nobody answers there") {
 		t.Errorf("%d %s", code, out)
 	}
-	if out, code := weir(t, "lb", "trace", "--pin-path", none); code != exitFailure || !strings.Contains(out, "no data path is kept at") {
+	if out, code := clitest.Weir(t, "lb", "trace", "--pin-path", none); code != cli.ExitFailure || !strings.Contains(out, "no data path is kept at") {
 		t.Errorf("%d %s", code, out)
 	}
 }

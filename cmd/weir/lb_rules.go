@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/datapath/nfqueue/rules"
@@ -21,15 +22,15 @@ import (
 
 // rulesFlags describe the rules around the queue, for `weir lb rules` and `weir doctor`.
 type rulesFlags struct {
-	file   configFile
+	file   cli.ConfigFile
 	queues string
 	config rules.Config
 }
 
 func (f *rulesFlags) add(cmd *cobra.Command) {
 	set := cmd.Flags()
-	f.file.add(cmd, " (YAML; see weir check)")
-	cmd.Args = f.file.args
+	f.file.Add(cmd, " (YAML; see weir check)")
+	cmd.Args = f.file.Args
 	set.StringVar(&f.queues, "queue", "0", "queues that weir serves, such as 0 or 0:3, as in weir lb run")
 	set.StringSliceVarP(&f.config.Interfaces, "interface", "i", nil, "interfaces that clients' packets come in on (default all)")
 	set.BoolVar(&f.config.Unmarked, "unmarked", false, "queue only packets without a mark: for weir lb run --fast, whose program has marked the others")
@@ -39,22 +40,22 @@ func (f *rulesFlags) add(cmd *cobra.Command) {
 	set.IntVar(&f.config.Priority, "priority", rules.DefaultPriority, "priority of our routing rules")
 	set.Uint32Var(&f.config.TableBase, "table-base", 0, "added to a mark, gives the number of its routing table")
 	set.IntVar(&f.config.Protocol, "route-protocol", rules.DefaultProtocol, "protocol number that marks routing rules and routes as ours")
-	oldFlag(cmd, "protocol", "", "route-protocol")
+	cli.OldFlag(cmd, "protocol", "", "route-protocol")
 }
 
 // snapshot reads and compiles the configuration. Its errors are the user's.
 func (f *rulesFlags) snapshot() (*lb.Snapshot, error) {
-	text, err := config.Once(f.file.path)
+	text, err := config.Once(f.file.Path)
 	if err != nil {
-		return nil, usageError(err)
+		return nil, cli.UsageError(err)
 	}
-	spec, document, err := config.Decode[lb.Spec](f.file.path, text)
+	spec, document, err := config.Decode[lb.Spec](f.file.Path, text)
 	if err != nil {
-		return nil, usageError(err)
+		return nil, cli.UsageError(err)
 	}
 	snapshot, err := lb.Compile(spec, nil, lb.AllCaps())
 	if err != nil {
-		return nil, usageError(control.Locate(err, document))
+		return nil, cli.UsageError(control.Locate(err, document))
 	}
 	return snapshot, nil
 }
@@ -71,7 +72,7 @@ func (f *rulesFlags) plan() (*lb.Snapshot, *rules.Plan, error) {
 	}
 	plan, err := rules.Make(snapshot, c)
 	if err != nil {
-		return nil, nil, usageError(fmt.Errorf("%s: %w", f.file.path, err))
+		return nil, nil, cli.UsageError(fmt.Errorf("%s: %w", f.file.Path, err))
 	}
 	return snapshot, plan, nil
 }
@@ -86,7 +87,7 @@ func (f *rulesFlags) rules() (rules.Config, error) {
 	a, err1 := strconv.ParseUint(first, 10, 16)
 	b, err2 := strconv.ParseUint(last, 10, 16)
 	if err1 != nil || err2 != nil || a > b {
-		return c, usageError(fmt.Errorf("--queue %q: write a number such as 2, or first:last such as 0:3", f.queues))
+		return c, cli.UsageError(fmt.Errorf("--queue %q: write a number such as 2, or first:last such as 0:3", f.queues))
 	}
 	c.First, c.Count = uint16(a), int(b-a)+1
 	return c, nil
@@ -119,9 +120,9 @@ A service with 'bypass: true' lets its packets pass while weir is not there; els
 			}
 			switch {
 			case modes > 1:
-				return usageError(errors.New("--print, --apply and --remove exclude each other"))
+				return cli.UsageError(errors.New("--print, --apply and --remove exclude each other"))
 			case !remove:
-				if err := f.file.required(cmd, nil); err != nil {
+				if err := f.file.Required(cmd, nil); err != nil {
 					return err
 				}
 			}
@@ -203,7 +204,7 @@ func putRules(ctx context.Context, out, errOut io.Writer, plan *rules.Plan, note
 // printRules writes it as JSON; no commands are an empty list.
 func printRules(out io.Writer, r rulesReport) error {
 	r.Commands = append([]string{}, r.Commands...)
-	return printJSON(out, r)
+	return cli.PrintJSON(out, r)
 }
 
 func removeRules(ctx context.Context, out io.Writer, f *rulesFlags, asJSON bool) error {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -13,7 +15,7 @@ import (
 const markExample = "../../examples/nfqueue-rules.yaml"
 
 func TestLBRulesPrint(t *testing.T) {
-	out, err := execute(t, "lb", "rules", "-c", markExample, "--queue", "0:3", "--interface", "eth0,eth1", "--table-base", "1000")
+	out, err := clitest.Execute(t, "lb", "rules", "-c", markExample, "--queue", "0:3", "--interface", "eth0,eth1", "--table-base", "1000")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,9 +39,9 @@ func TestLBRulesPrint(t *testing.T) {
 		"lb rules --chain OUTPUT -c " + markExample:               "iptables has its own",
 		"lb rules -c " + markExample + " --table-base 4294967200": "smaller table base",
 	} {
-		_, err := execute(t, strings.Fields(line)...)
-		var exit *exitError
-		if !errors.As(err, &exit) || exit.code != exitUsage || !strings.Contains(err.Error(), want) {
+		_, err := clitest.Execute(t, strings.Fields(line)...)
+		var exit *cli.ExitError
+		if !errors.As(err, &exit) || exit.Code != cli.ExitUsage || !strings.Contains(err.Error(), want) {
 			t.Errorf("weir %s: got %v, want a usage error with %q", line, err, want)
 		}
 	}
@@ -64,7 +66,7 @@ func TestRootLBRulesApplyAndRemove(t *testing.T) {
 		t.Helper()
 		var out string
 		if err := lab.Namespace("lb").Do(func() (err error) {
-			out, err = execute(t, append([]string{"lb", "rules", "--json"}, args...)...)
+			out, err = clitest.Execute(t, append([]string{"lb", "rules", "--json"}, args...)...)
 			return err
 		}); err != nil {
 			t.Fatal(err)

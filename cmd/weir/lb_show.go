@@ -13,11 +13,12 @@ import (
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/client"
+	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newLBShowCommand() *cobra.Command {
-	var flags clientFlags
+	var flags cli.ClientFlags
 	var watch bool
 	var every time.Duration
 	cmd := &cobra.Command{
@@ -31,29 +32,29 @@ how packets spread over them.`,
   weir lb show --watch --every 5s`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := flags.client()
+			client, err := flags.Client()
 			if err != nil {
 				return err
 			}
 			if every < 100*time.Millisecond {
-				return usageError(fmt.Errorf("--every %s: write 100ms or more", every))
+				return cli.UsageError(fmt.Errorf("--every %s: write 100ms or more", every))
 			}
 			name := ""
 			if len(args) == 1 {
 				name = args[0]
 			}
-			s := shower{client: client, service: name, asJSON: flags.asJSON, out: cmd.OutOrStdout()}
+			s := shower{client: client, service: name, asJSON: flags.AsJSON, out: cmd.OutOrStdout()}
 			if watch {
 				s.lines = true
-				return again(cmd.Context(), &s.out, s.asJSON, every, s.next)
+				return cli.Watch(cmd.Context(), &s.out, s.asJSON, every, s.next)
 			}
 			return s.once(cmd.Context())
 		},
 	}
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "again and again, with rates, until interrupted")
-	durationVar(cmd.Flags(), &every, "every", time.Second, "how often with --watch")
-	flags.add(cmd, lbPart(), natPart())
-	cmd.ValidArgsFunction = atMost(1, flags.services(false))
+	cli.DurationVar(cmd.Flags(), &every, "every", time.Second, "how often with --watch")
+	flags.Add(cmd, cli.LBPart(), cli.NATPart())
+	cmd.ValidArgsFunction = cli.AtMost(1, serviceNames(&flags, false))
 	return cmd
 }
 
@@ -127,7 +128,7 @@ func (s *shower) print(status *v1.LBStatus, at time.Time) error {
 			list = append(list, one)
 		}
 		if !s.lines {
-			return printJSON(s.out, list)
+			return cli.PrintJSON(s.out, list)
 		}
 		return json.NewEncoder(s.out).Encode(list)
 	}

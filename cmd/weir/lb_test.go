@@ -1,44 +1,20 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
-)
 
-// weir runs a command line in this process and returns what it wrote and its exit code.
-func weir(t *testing.T, args ...string) (out string, code int) {
-	t.Helper()
-	var b bytes.Buffer
-	root := newRootCommand()
-	root.SetArgs(args)
-	root.SetOut(&b)
-	root.SetErr(&b)
-	err := root.ExecuteContext(t.Context())
-	if err == nil {
-		return b.String(), 0
-	}
-	code = exitFailure
-	var exit *exitError
-	if errors.As(err, &exit) {
-		code = exit.code
-	}
-	if exit == nil || exit.err != nil {
-		fmt.Fprintf(&b, "weir: %v\n", err)
-	}
-	return b.String(), code
-}
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/clitest"
+)
 
 // named echo: a UDP server that answers with its name and what it got.
 func namedEcho(t *testing.T, name string) int {
@@ -87,7 +63,7 @@ func askUDP(t *testing.T, address string) string {
 // The load balancer as an operator sees it: run, ask, drain, reload by rename and by signal, refuse a bad file, stop.
 func TestLBRun(t *testing.T) {
 	one, two := namedEcho(t, "one"), namedEcho(t, "two")
-	address := freeAddresses(t, 1)[0]
+	address := clitest.FreeAddresses(t, 1)[0]
 	_, vip, _ := net.SplitHostPort(address)
 	path := filepath.Join(t.TempDir(), "weir.yaml")
 	write := func(text string) {
@@ -110,8 +86,8 @@ services:
   - {name: two, address: 127.0.0.1, port: %d}
 `, vip, one, two)
 	write(good)
-	p := startProcess(t, "lb", "lb", "run", "-c", path, "--datapath", "udp", "--log", "json")
-	at := "--admin=unix:" + p.socket
+	p := clitest.Start(t, "lb", "lb", "run", "-c", path, "--datapath", "udp", "--log", "json")
+	at := "--admin=unix:" + p.Socket
 
 	seen := map[string]int{}
 	for range 40 {
@@ -120,7 +96,7 @@ services:
 	if seen["one"] < 5 || seen["two"] < 5 {
 		t.Errorf("40 clients went to %v", seen)
 	}
-	if out, code := weir(t, "lb", "drain", "echo/one", at); code != 0 {
+	if out, code := clitest.Weir(t, "lb", "drain", "echo/one", at); code != 0 {
 		t.Fatalf("drain: %d %s", code, out)
 	}
 	for range 10 {
@@ -128,20 +104,20 @@ services:
 			t.Errorf("a new flow went to the drained %s", name)
 		}
 	}
-	if out, code := weir(t, "lb", "show", "echo", at); code != 0 || !strings.Contains(out, "draining (drain by operator)") {
+	if out, code := clitest.Weir(t, "lb", "show", "echo", at); code != 0 || !strings.Contains(out, "draining (drain by operator)") {
 		t.Errorf("show: %d\n%s", code, out)
 	}
-	if out, code := weir(t, "lb", "flows", "--backend", "two", "--json", at); code != 0 || !strings.Contains(out, `"backend": "two"`) || strings.Contains(out, `"backend": "one"`) {
+	if out, code := clitest.Weir(t, "lb", "flows", "--backend", "two", "--json", at); code != 0 || !strings.Contains(out, `"backend": "two"`) || strings.Contains(out, `"backend": "one"`) {
 		t.Errorf("flows: %d\n%s", code, out)
 	}
-	if out, code := weir(t, "lb", "drain", "echo/three", at); code != exitFailure || !strings.Contains(out, `no backend "three"`) {
+	if out, code := clitest.Weir(t, "lb", "drain", "echo/three", at); code != cli.ExitFailure || !strings.Contains(out, `no backend "three"`) {
 		t.Errorf("drain of nobody: %d\n%s", code, out)
 	}
 
 	until := func(what string, code int, want ...string) {
 		t.Helper()
 		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-			out, got := weir(t, "lb", "status", "--json", at)
+			out, got := clitest.Weir(t, "lb", "status", "--json", at)
 			ok := got == code
 			for _, w := range want {
 				ok = ok && strings.Contains(out, w)
@@ -156,18 +132,18 @@ services:
 	}
 	until("draining", 0, `"generation": 2`)
 	write(strings.Replace(good, "udp: 30s", "udp: 30", 1))
-	until("bad file", exitFailure, `"generation": 2`, `weir.yaml:6:19: services[0].timeouts.udp: `)
+	until("bad file", cli.ExitFailure, `"generation": 2`, `weir.yaml:6:19: services[0].timeouts.udp: `)
 	if name := askUDP(t, address); name != "two" {
 		t.Errorf("%s answers while the file is bad", name)
 	}
 	write(strings.Replace(good, "name: one", "name: uno", 1))
 	until("good file", 0, `"generation": 3`, `"uno"`)
-	p.cmd.Process.Signal(syscall.SIGHUP)
+	p.Cmd.Process.Signal(syscall.SIGHUP)
 	until("SIGHUP", 0, `"generation": 4`)
 	write("limits: {flows: 4321}\n" + good)
 	until("limits", 0, `"generation": 5`, `"one"`)
 
-	metrics := httpGet(t, p.socket, "/metrics")
+	metrics := clitest.HTTPGet(t, p.Socket, "/metrics")
 	for _, want := range []string{"weir_generation 5", "weir_apply_duration_seconds_count 5", `weir_apply_duration_seconds_bucket{le="25"} 5`, `weir_table_size{datapath="udp",table="flows"} 4321`, `weir_service_fail_open{service="echo"} 0`, `weir_backend_up{backend="two",service="echo"} 1`, `weir_packets_total{datapath="udp",reason="maglev",service="echo"}`, "weir_config_failures_total 1"} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("metrics lack %s", want)
@@ -175,11 +151,11 @@ services:
 	}
 	// To undrain a service leaves its backends' own drains, and says so.
 	for _, target := range []string{"echo/two", "echo"} {
-		if out, code := weir(t, "lb", "drain", target, at); code != 0 {
+		if out, code := clitest.Weir(t, "lb", "drain", target, at); code != 0 {
 			t.Fatalf("drain %s: %d %s", target, code, out)
 		}
 	}
-	if out, code := weir(t, "lb", "undrain", "echo", at); code != 0 || !strings.Contains(out, "echo/two: still drain by operator; weir lb undrain echo/two") {
+	if out, code := clitest.Weir(t, "lb", "undrain", "echo", at); code != 0 || !strings.Contains(out, "echo/two: still drain by operator; weir lb undrain echo/two") {
 		t.Errorf("undrain of a service with a drained backend: %d\n%s", code, out)
 	}
 	for _, line := range watchedJSON(t, at) {
@@ -187,8 +163,8 @@ services:
 			t.Errorf("show --watch --json: a line is no JSON: %s", line)
 		}
 	}
-	p.stop()
-	for _, line := range strings.Split(strings.TrimSpace(p.out.String()), "\n") {
+	p.Stop()
+	for _, line := range strings.Split(strings.TrimSpace(p.Out.String()), "\n") {
 		if !json.Valid([]byte(line)) {
 			t.Errorf("log line is no JSON: %s", line)
 		}
@@ -199,7 +175,7 @@ services:
 func watchedJSON(t *testing.T, at string) []string {
 	t.Helper()
 	ctx, interrupt := context.WithCancel(t.Context())
-	watch, out := newRootCommand(), new(lockedBuffer)
+	watch, out := clitest.Root(), new(clitest.LockedBuffer)
 	watch.SetArgs([]string{"lb", "show", "--watch", "--every", "100ms", "--json", at})
 	watch.SetOut(out)
 	ended := make(chan error, 1)
@@ -212,23 +188,6 @@ func watchedJSON(t *testing.T, at string) []string {
 		t.Fatalf("show --watch --json: %v\n%s", err, out)
 	}
 	return strings.Split(strings.TrimSpace(out.String()), "\n")
-}
-
-func httpGet(t *testing.T, socket, path string) string {
-	t.Helper()
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}
-	response, err := (&http.Client{Transport: transport, Timeout: 30 * time.Second}).Get("http://localhost" + path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 func TestLBRunRefuses(t *testing.T) {
@@ -251,18 +210,18 @@ func TestLBRunRefuses(t *testing.T) {
 		code int
 		want string
 	}{
-		{[]string{"lb", "run", "-c", good, "--admin", ""}, exitFailure, "address already in use"}, // the file is not to blame
-		{[]string{"lb", "run"}, exitUsage, "name it: weir lb run FILE"},
-		{[]string{"lb", "run", "-c", bad, "--admin", ""}, exitUsage, "bad.yaml:1:1: services: there is no service"},
-		{[]string{"lb", "run", "-c", "/does/not/exist"}, exitUsage, "no such file"},
-		{[]string{"lb", "run", "-c", bad, "--datapath", "dpdk"}, exitUsage, `no data path "dpdk"`},
-		{[]string{"lb", "run", "-c", bad, "--log", "xml"}, exitUsage, "write text or json"},
-		{[]string{"lb", "status", "--admin", "unix:/does/not/exist"}, exitFailure, "ask unix:/does/not/exist"},
-		{[]string{"lb", "show", "--admin", "unix:/does/not/exist"}, exitFailure, "nobody answers there: start it, or name its --admin"},
-		{[]string{"lb", "drain"}, exitUsage, "name one SERVICE"},
-		{[]string{"lb", "stauts"}, exitUsage, "did you mean status"},
+		{[]string{"lb", "run", "-c", good, "--admin", ""}, cli.ExitFailure, "address already in use"}, // the file is not to blame
+		{[]string{"lb", "run"}, cli.ExitUsage, "name it: weir lb run FILE"},
+		{[]string{"lb", "run", "-c", bad, "--admin", ""}, cli.ExitUsage, "bad.yaml:1:1: services: there is no service"},
+		{[]string{"lb", "run", "-c", "/does/not/exist"}, cli.ExitUsage, "no such file"},
+		{[]string{"lb", "run", "-c", bad, "--datapath", "dpdk"}, cli.ExitUsage, `no data path "dpdk"`},
+		{[]string{"lb", "run", "-c", bad, "--log", "xml"}, cli.ExitUsage, "write text or json"},
+		{[]string{"lb", "status", "--admin", "unix:/does/not/exist"}, cli.ExitFailure, "ask unix:/does/not/exist"},
+		{[]string{"lb", "show", "--admin", "unix:/does/not/exist"}, cli.ExitFailure, "nobody answers there: start it, or name its --admin"},
+		{[]string{"lb", "drain"}, cli.ExitUsage, "name one SERVICE"},
+		{[]string{"lb", "stauts"}, cli.ExitUsage, "did you mean status"},
 	} {
-		if out, code := weir(t, c.args...); code != c.code || !strings.Contains(out, c.want) {
+		if out, code := clitest.Weir(t, c.args...); code != c.code || !strings.Contains(out, c.want) {
 			t.Errorf("%q: %d %s; want %d %s", c.args, code, out, c.code, c.want)
 		}
 	}
@@ -284,19 +243,19 @@ func TestCheck(t *testing.T) {
 		{[]string{"check", example, "--datapath", "udp"}, 0, []string{"node2"}},
 		{[]string{"check", example, "--json"}, 0, []string{`"ok": true`, `"datapath": "any"`, `"share": 0.33`}},
 		{[]string{"check", "../../examples/udp-nat.yaml"}, 0, []string{"warning: hash_key is not set"}},
-		{[]string{"check", "../../examples/web-l2dsr.yaml", "--datapath", "udp"}, exitFailure, []string{"cannot do mode l2dsr", "choose another --datapath"}},
+		{[]string{"check", "../../examples/web-l2dsr.yaml", "--datapath", "udp"}, cli.ExitFailure, []string{"cannot do mode l2dsr", "choose another --datapath"}},
 		{[]string{"check", "../../examples/nfqueue-flows.yaml", "--datapath", "nfqueue"}, 0, []string{
 			"flow rule 1: outsiders priority 100: from 203.0.113.0/24", "sctp by ports", "without backend: mark 0x1", "lb1     0xc9  50.", "this one",
 		}},
 		{[]string{"check", "../../examples/nfqlb-tier.yaml"}, 0, []string{"hashing: nfqlb with 9973 slots, sctp by ports, no conntrack", "9973, the prime below it"}},
-		{[]string{"check", "../../examples/nfqueue-flows.yaml", "--datapath", "udp"}, exitFailure, []string{"the data path udp", "choose another --datapath"}},
-		{[]string{"check", bad}, exitFailure, []string{"vip-port-too-big.yaml:6:47: services[0].vips[0].port: \"70000\" is not a port"}},
-		{[]string{"check", bad, "--json"}, exitFailure, []string{`"ok": false`, `"line": 6`, `"column": 47`}},
-		{[]string{"check", "/does/not/exist"}, exitUsage, []string{"no such file"}},
-		{[]string{"check"}, exitUsage, []string{"name it: weir check FILE"}},
-		{[]string{"check", example, "--datapath", "dpdk"}, exitUsage, []string{"no data path"}},
+		{[]string{"check", "../../examples/nfqueue-flows.yaml", "--datapath", "udp"}, cli.ExitFailure, []string{"the data path udp", "choose another --datapath"}},
+		{[]string{"check", bad}, cli.ExitFailure, []string{"vip-port-too-big.yaml:6:47: services[0].vips[0].port: \"70000\" is not a port"}},
+		{[]string{"check", bad, "--json"}, cli.ExitFailure, []string{`"ok": false`, `"line": 6`, `"column": 47`}},
+		{[]string{"check", "/does/not/exist"}, cli.ExitUsage, []string{"no such file"}},
+		{[]string{"check"}, cli.ExitUsage, []string{"name it: weir check FILE"}},
+		{[]string{"check", example, "--datapath", "dpdk"}, cli.ExitUsage, []string{"no data path"}},
 	} {
-		out, code := weir(t, c.args...)
+		out, code := clitest.Weir(t, c.args...)
 		if code != c.code {
 			t.Errorf("%q: exit code %d, want %d\n%s", c.args, code, c.code, out)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
 	"github.com/weir-lb/weir/internal/privilege"
@@ -22,7 +23,7 @@ import (
 // traceFlags are those of `weir lb trace`.
 type traceFlags struct {
 	pinPath, service, source, host, capture string
-	clientFlags
+	cli.ClientFlags
 	reasons []string
 	limit   int
 }
@@ -55,25 +56,25 @@ Wireshark shows it, and weir explain reads it. docs/reasons.md says what each re
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			filter, err := flags.filter()
 			if err != nil {
-				return usageError(err)
+				return cli.UsageError(err)
 			}
 			if flags.limit < 0 {
-				return usageError(fmt.Errorf("--limit %d: write 0 (no limit) or more", flags.limit))
+				return cli.UsageError(fmt.Errorf("--limit %d: write 0 (no limit) or more", flags.limit))
 			}
 			return runTrace(cmd, &flags, filter)
 		},
 	}
 	set := cmd.Flags()
 	set.StringVar(&flags.pinPath, "pin-path", pins.DefaultPath, "ebpf: as of weir lb run; named, nobody is asked")
-	flags.addAddress(cmd, lbPart())
+	flags.AddAddress(cmd, cli.LBPart())
 	set.StringVar(&flags.service, "service", "", "only packets for this service, and its replies")
 	set.StringSliceVar(&flags.reasons, "reason", nil, "only these reasons, such as no_backend,maglev")
 	set.StringVar(&flags.source, "src", "", "only packets from this address or prefix")
 	set.StringVar(&flags.host, "host", "", "only packets from or to this address or prefix")
 	set.IntVar(&flags.limit, "limit", 0, "end after so many packets; 0: when interrupted")
 	set.StringVar(&flags.capture, "pcap", "", "write the packets to this pcapng file")
-	set.BoolVar(&flags.asJSON, "json", false, "print one JSON object per packet")
-	live(cmd, "service", flags.services(false))
+	set.BoolVar(&flags.AsJSON, "json", false, "print one JSON object per packet")
+	cli.CompleteFlag(cmd, "service", serviceNames(&flags.ClientFlags, false))
 	return cmd
 }
 
@@ -133,7 +134,7 @@ func runTrace(cmd *cobra.Command, flags *traceFlags, filter ebpf.TraceFilter) er
 	encoder := json.NewEncoder(out)
 	var failed error
 	each := func(line v1.TracedPacket, head []byte) bool {
-		if flags.asJSON {
+		if flags.AsJSON {
 			failed = encoder.Encode(line)
 		} else {
 			_, failed = fmt.Fprintln(out, tracedText(&line))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"github.com/weir-lb/weir/internal/cli/clitest"
 )
 
 // Every command has a page that man shows without a warning, with what --help says.
@@ -21,7 +24,7 @@ func TestManualPages(t *testing.T) {
 		t.Skip("no man here")
 	}
 	dir := filepath.Join(t.TempDir(), "man1")
-	if _, err := execute(t, "man", dir); err != nil {
+	if _, err := clitest.Execute(t, "man", dir); err != nil {
 		t.Fatal(err)
 	}
 	pages := 0
@@ -41,7 +44,7 @@ func TestManualPages(t *testing.T) {
 			continue
 		}
 		text := strings.Join(strings.Fields(out.String()), " ")
-		wanted := []string{"NAME", "SYNOPSIS " + path, "DESCRIPTION", cmd.Short, strings.Join(strings.Fields(orShort(cmd))[:3], " ")}
+		wanted := []string{"NAME", "SYNOPSIS " + path, "DESCRIPTION", cmd.Short, strings.Join(strings.Fields(cmp.Or(cmd.Long, cmd.Short))[:3], " ")}
 		if !strings.HasPrefix(path, "weir completion") { // cobra's own have none
 			wanted = append(wanted, "EXAMPLES")
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/coap/node"
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
@@ -135,7 +136,7 @@ func TestPagesNameMetricsThatExist(t *testing.T) {
 		if strings.HasSuffix(path, "docs/metrics.md") {
 			continue
 		}
-		for _, name := range named.FindAllStringSubmatch(readPage(t, path), -1) {
+		for _, name := range named.FindAllStringSubmatch(clitest.ReadPage(t, path), -1) {
 			found++
 			if _, ok := known[name[1]]; !ok {
 				t.Errorf("%s: there is no metric %s", path, name[1])

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/tcpscale/stats"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
@@ -38,18 +39,18 @@ func checkMetrics(t *testing.T, part, metrics string) {
 // TestRootDecapStartsAndStops. A gateway of a STUNner file: TestTurnGatewayOfStunner.
 func TestPromtoolAcceptsTheMetrics(t *testing.T) {
 	netlabtest.Tools(t, "promtool")
-	file, addresses := filepath.Join(t.TempDir(), "weir.yaml"), freeAddresses(t, 6)
-	if err := os.WriteFile(file, []byte(lbConfig(addresses[0], addresses[1])), 0o600); err != nil {
+	file, addresses := filepath.Join(t.TempDir(), "weir.yaml"), clitest.FreeAddresses(t, 6)
+	if err := os.WriteFile(file, []byte(clitest.LBConfig(addresses[0], addresses[1])), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for part, args := range map[string][]string{
 		"lb":   {"lb", "run", "-c", file},
 		"nat":  {"nat", addresses[2], addresses[3]},
-		"coap": {"coap", "server", "--listen", "127.0.0.1:0", "--dtls-cluster", clusterArgs(addresses[4:], 0), "--workers", "1"},
+		"coap": {"coap", "server", "--listen", "127.0.0.1:0", "--dtls-cluster", clitest.ClusterArgs(addresses[4:], 0), "--workers", "1"},
 		"turn": {"turn", "gateway", "turn://u:p@" + addresses[1], "--workers", "1"},
 	} {
 		t.Run(part, func(t *testing.T) {
-			checkMetrics(t, part, httpGet(t, startProcess(t, part, args...).socket, "/metrics"))
+			checkMetrics(t, part, clitest.HTTPGet(t, clitest.Start(t, part, args...).Socket, "/metrics"))
 		})
 	}
 	t.Run("tcp stats", func(t *testing.T) {

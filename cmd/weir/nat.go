@@ -21,6 +21,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/udpnat"
@@ -32,7 +33,7 @@ import (
 
 // natFlags are the flags of `weir nat`.
 type natFlags struct {
-	serveFlags
+	cli.ServeFlags
 	config             udpnat.Config
 	natTimeout         time.Duration
 	destinationTimeout time.Duration
@@ -70,10 +71,10 @@ curl --unix-socket /run/weir/nat.sock --data-binary info http://localhost/consol
 		RunE: func(cmd *cobra.Command, args []string) error {
 			listen, destinations, err := natAddresses(cmd, args)
 			if err != nil {
-				return usageError(err)
+				return cli.UsageError(err)
 			}
 			if err := f.check(); err != nil {
-				return usageError(err)
+				return cli.UsageError(err)
 			}
 			return runNAT(cmd, f, listen, destinations)
 		},
@@ -82,10 +83,10 @@ curl --unix-socket /run/weir/nat.sock --data-binary info http://localhost/consol
 	c := &f.config
 	flags.BoolVarP(&c.Reverse, "reverse", "r", false, "reverse address update: a reply from another destination moves the client there")
 	flags.BoolVarP(&c.DTLSFilter, "dtls-filter", "x", false, "drop what clients send that is no DTLS record")
-	durationVar(flags, &f.natTimeout, "nat-timeout", 30*time.Second, "forget a client after this silence, from 1s; 0 never")
-	durationVar(flags, &f.destinationTimeout, "destination-timeout", udpnat.DefaultBackendTimeout, "a destination without any answer for this long is stale; 0 never")
+	cli.DurationVar(flags, &f.natTimeout, "nat-timeout", 30*time.Second, "forget a client after this silence, from 1s; 0 never")
+	cli.DurationVar(flags, &f.destinationTimeout, "destination-timeout", udpnat.DefaultBackendTimeout, "a destination without any answer for this long is stale; 0 never")
 	flags.IntVar(&c.UnansweredLimit, "unanswered", udpnat.DefaultUnansweredLimit, "it is stale already after so many datagrams without any answer ...")
-	durationVar(flags, &c.UnansweredAfter, "unanswered-after", udpnat.DefaultUnansweredAfter, "... the first of them this long ago; --unanswered 0 waits for --destination-timeout")
+	cli.DurationVar(flags, &c.UnansweredAfter, "unanswered-after", udpnat.DefaultUnansweredAfter, "... the first of them this long ago; --unanswered 0 waits for --destination-timeout")
 	flags.IntVarP(&c.MaxEntries, "max-entries", "n", udpnat.DefaultMaxEntries, "clients at a time; for a further one the oldest that no destination answered is forgotten")
 	flags.Float64VarP(&f.loss, "loss", "d", 0, "percent of datagrams to drop, both ways")
 	flags.Float64VarP(&c.Faults.LossForward, "loss-forward", "f", 0, "percent of datagrams to destinations to drop")
@@ -93,18 +94,18 @@ curl --unix-socket /run/weir/nat.sock --data-binary info http://localhost/consol
 	flags.StringVarP(&f.sizeLimit, "size-limit", "s", "", "LIMIT[:PERCENT]: drop PERCENT (100) of the datagrams to destinations longer than LIMIT bytes")
 	flags.StringVar(&f.truncate, "truncate", "", "LIMIT[:PERCENT]: cut PERCENT (100) of the datagrams to destinations longer than LIMIT bytes")
 	flags.Float64Var(&c.Faults.ReorderPercent, "reorder", 0, "percent of datagrams to destinations to send later")
-	durationVar(flags, &c.Faults.ReorderDelay, "reorder-delay", 50*time.Millisecond, "how much later")
-	durationVar(flags, &c.Faults.ReorderJitter, "reorder-jitter", 0, "and up to so much more")
+	cli.DurationVar(flags, &c.Faults.ReorderDelay, "reorder-delay", 50*time.Millisecond, "how much later")
+	cli.DurationVar(flags, &c.Faults.ReorderJitter, "reorder-jitter", 0, "and up to so much more")
 	flags.Uint64Var(&c.Faults.Seed, "seed", 0, "of the faults, and if not 0 of the choice of destinations")
 	flags.StringVar(&f.affinity, "affinity", "flow", "what keeps to one destination: flow (a client's port) or source (a client's address)")
 	flags.IntVar(&f.cidLength, "cid-length", 0, "steer DTLS records by connection ids of so many bytes, the first of which is the node id")
 	flags.UintSliceVar(&f.nodes, "node-ids", nil, "node ids of the destinations, in their order (default 1, 2, ...)")
-	oldFlag(cmd, "nodes", "", "node-ids")
+	cli.OldFlag(cmd, "nodes", "", "node-ids")
 	flags.IntVar(&c.Workers, "workers", 0, "workers (default one per core)")
 	flags.BoolVar(&c.Unconnected, "count-strays", false, "count replies from elsewhere also without --reverse; costs some speed")
 	flags.BoolVar(&f.json, "json", false, "print the statistics as JSON at the end; console answers go to standard error")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, quietUsage)
-	f.serveFlags.add(cmd, natPart())
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, cli.QuietUsage)
+	f.ServeFlags.Add(cmd, cli.NATPart())
 	return cmd
 }
 
@@ -288,15 +289,15 @@ func resolveUDP(ctx context.Context, text string) (netip.AddrPort, error) {
 
 func runNAT(cmd *cobra.Command, f *natFlags, listen, destinations []string) error {
 	screen := &natScreen{out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr(), line: terminal.NewLive(cmd.ErrOrStderr()), json: f.json, quiet: f.quiet}
-	log, err := newLogger(screen, f.log)
+	log, err := cli.NewLogger(screen, f.Log)
 	if err != nil {
-		return usageError(err)
+		return cli.UsageError(err)
 	}
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
 	spec, err := natSpec(ctx, f, listen, destinations)
 	if err != nil {
-		return usageError(err)
+		return cli.UsageError(err)
 	}
 	var loop *control.Loop // set before the data path runs
 	config := f.config
@@ -304,7 +305,7 @@ func runNAT(cmd *cobra.Command, f *natFlags, listen, destinations []string) erro
 	config.OnLiveness = livenessTo(&loop, log)
 	balancer, datapath, err := openUDP(config)
 	if err != nil {
-		return usageError(err)
+		return cli.UsageError(err)
 	}
 	defer datapath.Close()
 	// The loop's log about generations is for services; here the console answers.
@@ -327,7 +328,7 @@ func runNAT(cmd *cobra.Command, f *natFlags, listen, destinations []string) erro
 	}
 	defer screen.detach()
 	screen.hello(datapath, destinations)
-	err = serve(ctx, f.serveFlags, log, adminConfig, nil, datapath.Run,
+	err = cli.Serve(ctx, f.ServeFlags, log, adminConfig, nil, datapath.Run,
 		func(ctx context.Context) error { return loop.Run(ctx, nil, nil) },
 		func(ctx context.Context) error { screen.live(ctx, datapath); return nil },
 		func(ctx context.Context) error { go stdin(ctx, cancel); <-ctx.Done(); return nil })
@@ -337,7 +338,7 @@ func runNAT(cmd *cobra.Command, f *natFlags, listen, destinations []string) erro
 	}
 	stats := datapath.Stats()
 	if f.json {
-		return printJSON(cmd.OutOrStdout(), stats.JSON())
+		return cli.PrintJSON(cmd.OutOrStdout(), stats.JSON())
 	}
 	_, err = fmt.Fprintln(cmd.OutOrStdout(), stats.Table())
 	return err

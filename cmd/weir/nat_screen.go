@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
+	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/datapath/udpnat"
 	"github.com/weir-lb/weir/internal/terminal"
 )
@@ -183,9 +184,6 @@ func (s *natScreen) hello(d *udpnat.Datapath, destinations []string) {
 	fmt.Fprintf(s, "UDP %s to %s; type help for the commands\n", strings.Join(at, ", "), strings.Join(destinations, ", "))
 }
 
-// logEvery is the interval of statistics in the log if there is no terminal.
-const logEvery = 10 * time.Second
-
 // live shows the rates: each second in the prompt or in a line that is redrawn, without a terminal every ten seconds in the
 // log.
 func (s *natScreen) live(ctx context.Context, d *udpnat.Datapath) {
@@ -196,7 +194,7 @@ func (s *natScreen) live(ctx context.Context, d *udpnat.Datapath) {
 	watched := s.terminal.Load() != nil || s.line.IsTerminal()
 	every := time.Second
 	if !watched {
-		every = logEvery
+		every = cli.LogEvery
 	}
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

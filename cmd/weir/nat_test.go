@@ -18,6 +18,8 @@ import (
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -85,7 +87,7 @@ func TestNATFromAPipe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out lockedBuffer
+	var out clitest.LockedBuffer
 	cmd.Stdout = &out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -120,9 +122,9 @@ func TestNATFromAPipe(t *testing.T) {
 // Without input it keeps running, and the admin door has console, flows, metrics and status.
 func TestNATAdmin(t *testing.T) {
 	listen, first, second := netlabtest.UDPAddress(t).String(), natEcho(t), natEcho(t)
-	p := startProcess(t, "nat", "nat", listen, "--", first, second, "--loss", "0")
+	p := clitest.Start(t, "nat", "nat", listen, "--", first, second, "--loss", "0")
 	natAsk(t, listen, "x")
-	stream, err := p.door.Console(t.Context())
+	stream, err := p.Door.Console(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,17 +145,17 @@ func TestNATAdmin(t *testing.T) {
 		expect(t, answers, step[1])
 	}
 	var flows v1.FlowList
-	if err := p.door.Get(t.Context(), "/flows", nil, &flows); err != nil || len(flows.Flows) != 1 {
+	if err := p.Door.Get(t.Context(), "/flows", nil, &flows); err != nil || len(flows.Flows) != 1 {
 		t.Fatalf("flows %+v, %v", flows, err)
 	}
 	fmt.Fprintln(stream, "exit")
 	select {
-	case <-p.ended:
+	case <-p.Ended:
 	case <-time.After(20 * time.Second):
 		t.Fatal("exit over the admin door did not end it")
 	}
-	if p.err != nil {
-		t.Fatal(p.err)
+	if p.Err != nil {
+		t.Fatal(p.Err)
 	}
 }
 
@@ -236,14 +238,14 @@ func TestNATBadArguments(t *testing.T) {
 		":5784 127.0.0.1:1 --log xml", ":5784 127.0.0.1:1 127.0.0.1:2 --cid-length 6 --node-ids 1",
 		":5784 127.0.0.1:1 --cid-length 6 --node-ids 4294967297", ":5784 127.0.0.1:1 --cid-length -3", ":5784 127.0.0.1:1 --max-entries 0",
 	} {
-		root := newRootCommand()
+		root := clitest.Root()
 		root.SetArgs(append([]string{"nat"}, strings.Fields(args)...))
 		root.SetOut(io.Discard)
 		root.SetErr(io.Discard)
 		err := root.ExecuteContext(t.Context())
-		var exit *exitError
-		if !errors.As(err, &exit) || exit.code != exitUsage || exit.err == nil || strings.Contains(exit.Error(), "\n") {
-			t.Errorf("weir nat %s: %v; want one line and exit code %d", args, err, exitUsage)
+		var exit *cli.ExitError
+		if !errors.As(err, &exit) || exit.Code != cli.ExitUsage || exit.Err == nil || strings.Contains(exit.Error(), "\n") {
+			t.Errorf("weir nat %s: %v; want one line and exit code %d", args, err, cli.ExitUsage)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/client"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
@@ -39,7 +40,7 @@ func newPrivilegeLab(t *testing.T) *privilegeLab {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	l := &privilegeLab{t: t, host: lab.Namespace("gateway"), client: lab.Namespace("zone0"), dir: dir, binary: filepath.Join(dir, "weir"), pins: filepath.Join(bpffs(t), "own")}
+	l := &privilegeLab{t: t, host: lab.Namespace("gateway"), client: lab.Namespace("zone0"), dir: dir, binary: filepath.Join(dir, "weir"), pins: filepath.Join(clitest.BPFFS(t), "own")}
 	text, err := os.ReadFile(os.Args[0])
 	if err == nil {
 		err = os.WriteFile(l.binary, text, 0o755)
@@ -183,7 +184,7 @@ func privilegedRuns() map[string][]privileged {
 // TestRootPrivileges runs each command of the table as nobody: it works with exactly the capabilities of its row, and without
 // one of them says which is missing and changes nothing.
 func TestRootPrivileges(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	l := newPrivilegeLab(t)
 	runs := privilegedRuns()
 	l.loForwards("sh", "-c", "for f; do echo 0 > $f; done", "sh")
@@ -247,7 +248,7 @@ func (l *privilegeLab) row(name string) privilege.Command {
 // started is a command that runs as nobody.
 type started struct {
 	cmd   *exec.Cmd
-	out   *lockedBuffer
+	out   *clitest.LockedBuffer
 	ended chan struct{}
 	err   error
 }
@@ -259,7 +260,7 @@ func (l *privilegeLab) start(args string, c privilege.Command) *started {
 	for _, n := range c.Needs {
 		caps = append(caps, uintptr(privilege.Number(n.Capability)))
 	}
-	s := &started{out: new(lockedBuffer), ended: make(chan struct{})}
+	s := &started{out: new(clitest.LockedBuffer), ended: make(chan struct{})}
 	var words []string
 	for _, word := range strings.Fields(strings.NewReplacer("DIR", l.dir, "PINS", l.pins).Replace(args)) {
 		words = append(words, strings.ReplaceAll(word, "_", " "))
@@ -364,7 +365,7 @@ func (l *privilegeLab) refused(run *privileged, c privilege.Command, capability 
 // supervisor and serving process of a gateway work together as before.
 func TestRootKeysStayInMemory(t *testing.T) {
 	netlabtest.Root(t)
-	if !ownProcess(t) {
+	if !clitest.OwnProcess(t) {
 		return
 	}
 	// So that the limit of the children is their own doing: what they inherit is not zero.
@@ -450,7 +451,7 @@ func TestRootKeysStayInMemory(t *testing.T) {
 
 // TestRootFailedStartLeavesNothing: the programs are attached before the admin address turns out to be taken.
 func TestRootFailedStartLeavesNothing(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	l := newPrivilegeLab(t)
 	c := l.row(privilege.LBRunEBPF)
 	const args = "lb run -c DIR/nat.yaml --datapath ebpf --interface veth0 --pin-path PINS/lb --admin "
@@ -488,7 +489,7 @@ func TestRootFailedStartLeavesNothing(t *testing.T) {
 
 // The page shows the table that commands check themselves against.
 func TestPrivilegesPageShowsTheTable(t *testing.T) {
-	page := readPage(t, docsFolder+"privileges.md")
+	page := clitest.ReadPage(t, docsFolder+"privileges.md")
 	row := regexp.MustCompile("(?m)^\\| `(weir [^`]*)` \\| ([^|]*) \\| ([^|]*) \\|$")
 	shown := map[string][2]string{}
 	for _, m := range row.FindAllStringSubmatch(page, -1) {

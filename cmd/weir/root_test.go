@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
@@ -10,18 +9,10 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
-)
 
-// execute runs one command line and returns what it wrote to standard output.
-func execute(t *testing.T, args ...string) (string, error) {
-	t.Helper()
-	var out bytes.Buffer
-	root := newRootCommand()
-	root.SetOut(&out)
-	root.SetArgs(args)
-	err := root.ExecuteContext(t.Context())
-	return out.String(), err
-}
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/clitest"
+)
 
 func TestEveryCommandHasAnExampleThatNamesIt(t *testing.T) {
 	count := 0
@@ -40,15 +31,15 @@ func TestEveryCommandHasAnExampleThatNamesIt(t *testing.T) {
 			walk(child)
 		}
 	}
-	walk(newRootCommand())
+	walk(clitest.Root())
 	if count < 2 {
 		t.Errorf("found %d commands", count)
 	}
 }
 
 func TestVersionNamesTheGoVersion(t *testing.T) {
-	out, err := execute(t, "version", "--json")
-	var info buildInfo
+	out, err := clitest.Execute(t, "version", "--json")
+	var info cli.BuildInfo
 	if err == nil {
 		err = json.Unmarshal([]byte(out), &info)
 	}
@@ -60,7 +51,7 @@ func TestVersionNamesTheGoVersion(t *testing.T) {
 		t.Errorf("kernel %q, want %q, %v", info.Kernel, kernel, err)
 	}
 	for _, way := range []string{"version", "--version"} {
-		out, err := execute(t, way)
+		out, err := clitest.Execute(t, way)
 		if err != nil || out != info.String()+"\n" || !strings.Contains(out, runtime.Version()) || !strings.Contains(out, info.Kernel) {
 			t.Errorf("weir %s: %q, %v", way, out, err)
 		}
@@ -68,12 +59,12 @@ func TestVersionNamesTheGoVersion(t *testing.T) {
 }
 
 func TestCompletionKnowsTheCommands(t *testing.T) {
-	out, err := execute(t, "__complete", "ver")
+	out, err := clitest.Execute(t, "__complete", "ver")
 	if err != nil || !strings.HasPrefix(out, "version") {
 		t.Errorf("%q, %v", out, err)
 	}
 	for _, shell := range []string{"bash", "zsh", "fish"} {
-		if out, err := execute(t, "completion", shell); err != nil || !strings.Contains(out, "weir") {
+		if out, err := clitest.Execute(t, "completion", shell); err != nil || !strings.Contains(out, "weir") {
 			t.Errorf("%s: %v", shell, err)
 		}
 	}
@@ -84,9 +75,9 @@ func TestMistakesAreUsageErrors(t *testing.T) {
 		"versin":            "did you mean version?",
 		"version --no-such": "--no-such",
 	} {
-		_, err := execute(t, strings.Fields(line)...)
-		var exit *exitError
-		if !errors.As(err, &exit) || exit.code != exitUsage || !strings.Contains(err.Error(), want) {
+		_, err := clitest.Execute(t, strings.Fields(line)...)
+		var exit *cli.ExitError
+		if !errors.As(err, &exit) || exit.Code != cli.ExitUsage || !strings.Contains(err.Error(), want) {
 			t.Errorf("weir %s: got %v, want a usage error with %q", line, err, want)
 		}
 	}

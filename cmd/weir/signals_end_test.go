@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -63,21 +65,21 @@ func TestRootTerminationEndsEveryCommand(t *testing.T) {
 		t.Run(strings.ReplaceAll(c.args, "/", "_"), func(t *testing.T) {
 			netlabtest.Tools(t, c.tools...)
 			temp, err := os.MkdirTemp("", "we") // short: sockets lie within
-			must(t, err)
+			clitest.Must(t, err)
 			t.Cleanup(func() { os.RemoveAll(temp) })
-			free := freeAddresses(t, 2)
-			must(t, os.WriteFile(filepath.Join(temp, "weir.yaml"), []byte(lbConfig(free[0], free[1])), 0o600))
-			must(t, os.Mkdir(filepath.Join(temp, "tmp"), 0o700))
+			free := clitest.FreeAddresses(t, 2)
+			clitest.Must(t, os.WriteFile(filepath.Join(temp, "weir.yaml"), []byte(clitest.LBConfig(free[0], free[1])), 0o600))
+			clitest.Must(t, os.Mkdir(filepath.Join(temp, "tmp"), 0o700))
 			fill := strings.NewReplacer("DIR", temp, "AT1", free[0], "AT2", free[1])
 			var args []string
 			for _, word := range strings.Fields(c.args) {
 				args = append(args, fill.Replace(word))
 			}
-			cmd, said := exec.Command(os.Args[0], args...), new(lockedBuffer)
+			cmd, said := exec.Command(os.Args[0], args...), new(clitest.LockedBuffer)
 			cmd.Stdout, cmd.Stderr = said, said
 			cmd.Env = append(os.Environ(), "TMPDIR="+filepath.Join(temp, "tmp"), "XDG_RUNTIME_DIR="+temp)
 			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-			must(t, cmd.Start())
+			clitest.Must(t, cmd.Start())
 			ended := make(chan struct{})
 			go func() { defer close(ended); _ = cmd.Wait() }()
 			t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
@@ -92,10 +94,10 @@ func TestRootTerminationEndsEveryCommand(t *testing.T) {
 					t.Fatalf("it never says %q\n%s", under, said)
 				}
 			}
-			must(t, cmd.Process.Signal(syscall.SIGTERM))
+			clitest.Must(t, cmd.Process.Signal(syscall.SIGTERM))
 			took, late := timed(ended)
 			t.Logf("%v, this test was late by %v; orderly: %t", took.Round(10*time.Millisecond), late.Round(time.Millisecond), !strings.Contains(said.String(), "no orderly end"))
-			if took > endWithin+grace+5*late {
+			if took > cli.EndWithin+grace+5*late {
 				t.Errorf("it took %v\n%s", took, said)
 			}
 			nothingLeft(t, cmd.Process.Pid, filepath.Join(temp, "tmp"))
@@ -128,7 +130,7 @@ func nothingLeft(t *testing.T, pid int, temp string) {
 		}
 	}
 	tasks, err := filepath.Glob("/proc/[0-9]*/environ")
-	must(t, err)
+	clitest.Must(t, err)
 	for _, task := range tasks { // whoever has the run's TMPDIR was started by it
 		for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) { // the kernel kills children a moment after
 			environ, err := os.ReadFile(task)

@@ -10,90 +10,37 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
-
-// What hangs is cut off after the time; an orderly end, and a drain that an operator asked for, are not.
-func TestEndingCutsOffWhatHangs(t *testing.T) {
-	for _, c := range []struct {
-		name string
-		do   func(*ending)
-		want bool
-	}{
-		{"hangs", func(e *ending) { e.begin(false) }, true},
-		{"two signals", func(e *ending) { e.begin(false); time.Sleep(2 * time.Second); e.begin(false) }, true},
-		{"terminated", func(e *ending) { e.within = cleanWithin; e.begin(true) }, true},
-		{"orderly", func(e *ending) { e.begin(false); time.Sleep(2 * time.Second); e.stop() }, false},
-		{"ended before", func(e *ending) { e.stop(); e.begin(false) }, false},
-		{"drains", func(e *ending) { e.drain(); e.begin(false); time.Sleep(time.Hour); e.stop() }, false},
-		{"a signal before the drain", func(e *ending) { e.begin(false); e.drain(); time.Sleep(time.Hour); e.stop() }, false},
-		{"hangs after the drain", func(e *ending) { e.drain(); e.begin(false); time.Sleep(time.Hour); e.drained() }, true},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			var said strings.Builder
-			code, at := 0, time.Time{}
-			e := &ending{within: endWithin, errOut: &said, exit: func(c int) { code, at = c, time.Now() }}
-			c.do(e)
-			began := time.Now()
-			time.Sleep(time.Minute)
-			if (code == exitFailure) != c.want || strings.Contains(said.String(), "no orderly end within ") != c.want {
-				t.Errorf("%s: exit code %d, %q", c.name, code, &said)
-			}
-			if c.want && at.Sub(began) > endWithin {
-				t.Errorf("%s: cut off after %v", c.name, at.Sub(began))
-			}
-			e.stop()
-		})
-	}
-}
 
 // Services end within 3 s; what measures has longer after an interrupt.
 func TestEndTimes(t *testing.T) {
 	for line, want := range map[string]time.Duration{
-		"lb run": endWithin, "nat": endWithin, "turn gateway": endWithin, "tcp stats": endWithin, "coap server": endWithin, "lb status": endWithin,
-		"tcp client": cleanWithin, "bench run": cleanWithin, "demo": cleanWithin, "lab up": cleanWithin,
+		"lb run": cli.EndWithin, "nat": cli.EndWithin, "turn gateway": cli.EndWithin, "tcp stats": cli.EndWithin, "coap server": cli.EndWithin, "lb status": cli.EndWithin,
+		"tcp client": cli.CleanWithin, "bench run": cli.CleanWithin, "demo": cli.CleanWithin, "lab up": cli.CleanWithin,
 	} {
-		cmd, _, err := newRootCommand().Find(strings.Fields(line))
+		cmd, _, err := clitest.Root().Find(strings.Fields(line))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := endTime(cmd); got != want {
+		if got := cli.EndTime(cmd); got != want {
 			t.Errorf("%s: %v, want %v", line, got, want)
 		}
 	}
 }
 
-// A SIGHUP that comes before there is something to reload is obeyed then.
-func TestAnEarlyHangupIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h := &hangups{signals: make(chan os.Signal, 1)}
-		go h.handle(t.Context(), func() { t.Error("it ended the process") })
-		reloads := 0
-		h.signals <- syscall.SIGHUP
-		synctest.Wait()
-		h.onReload(func() { reloads++ })
-		if reloads != 1 {
-			t.Errorf("%d reloads of an early SIGHUP", reloads)
-		}
-		h.signals <- syscall.SIGHUP
-		synctest.Wait()
-		if reloads != 2 {
-			t.Errorf("%d reloads after a second one", reloads)
-		}
-	})
-}
-
 // hangupAtOnce starts a command, sends SIGHUP as soon as it is in main, and returns it.
-func hangupAtOnce(t *testing.T, args ...string) *process {
+func hangupAtOnce(t *testing.T, args ...string) *clitest.Process {
 	t.Helper()
 	var r *os.File
-	return startBy(t, func(cmd *exec.Cmd) error {
+	return clitest.StartBy(t, func(cmd *exec.Cmd) error {
 		var w *os.File
 		var err error
 		if r, w, err = os.Pipe(); err != nil {
@@ -101,7 +48,7 @@ func hangupAtOnce(t *testing.T, args ...string) *process {
 		}
 		defer r.Close()
 		cmd.ExtraFiles = []*os.File{w}
-		cmd.Env = append(os.Environ(), startedFD+"=3")
+		cmd.Env = append(os.Environ(), clitest.StartedFD+"=3")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		err = cmd.Start()
 		w.Close()
@@ -114,10 +61,10 @@ func hangupAtOnce(t *testing.T, args ...string) *process {
 
 // SIGHUP is safe from the first instruction on, and where there is something to reload, it is reloaded after the start.
 func TestHangupDuringStartKillsNobody(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	file := filepath.Join(t.TempDir(), "weir.yaml")
-	addresses := freeAddresses(t, 5)
-	if err := os.WriteFile(file, []byte(lbConfig(addresses[0], addresses[1])), 0o600); err != nil {
+	addresses := clitest.FreeAddresses(t, 5)
+	if err := os.WriteFile(file, []byte(clitest.LBConfig(addresses[0], addresses[1])), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	commands := map[string][]string{
@@ -132,11 +79,11 @@ func TestHangupDuringStartKillsNobody(t *testing.T) {
 			for range 20 {
 				p := hangupAtOnce(t, args...) // waits until it answers
 				if name == "lb" {
-					for status := (v1.BalancerStatus{}); status.Reloads < 2; p.status(&status) {
-						p.alive()
+					for status := (v1.BalancerStatus{}); status.Reloads < 2; p.Status(&status) {
+						p.Alive()
 					}
 				}
-				p.stop()
+				p.Stop()
 			}
 		})
 	}
@@ -154,8 +101,8 @@ func TestHangupDuringStartKillsNobody(t *testing.T) {
 
 // Started with SIGHUP ignored, as by nohup or by trap ” HUP, a process outlives one that comes before main, and reloads at a later one.
 func TestHangupBeforeMainIsIgnoredWhereItIsInherited(t *testing.T) {
-	file, addresses := filepath.Join(t.TempDir(), "weir.yaml"), freeAddresses(t, 2)
-	if err := os.WriteFile(file, []byte(lbConfig(addresses[0], addresses[1])), 0o600); err != nil {
+	file, addresses := filepath.Join(t.TempDir(), "weir.yaml"), clitest.FreeAddresses(t, 2)
+	if err := os.WriteFile(file, []byte(clitest.LBConfig(addresses[0], addresses[1])), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	self, err := os.Executable()
@@ -174,14 +121,14 @@ func TestHangupBeforeMainIsIgnoredWhereItIsInherited(t *testing.T) {
 		}
 	}
 	for range 5 {
-		p := startBy(t, hangupAtExec, "/bin/sh", "lb", "-c", `trap '' HUP; exec "$0" "$@"`, self, "lb", "run", "-c", file)
-		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		p := clitest.StartBy(t, hangupAtExec, "/bin/sh", "lb", "-c", `trap '' HUP; exec "$0" "$@"`, self, "lb", "run", "-c", file)
+		if err := p.Cmd.Process.Signal(syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
-		for status := (v1.BalancerStatus{}); status.Reloads < 2; p.status(&status) {
-			p.alive()
+		for status := (v1.BalancerStatus{}); status.Reloads < 2; p.Status(&status) {
+			p.Alive()
 		}
-		p.stop()
+		p.Stop()
 	}
 }
 
@@ -194,8 +141,8 @@ func hangupWithoutAdmin(t *testing.T, args ...string) {
 	}
 	defer r.Close()
 	cmd := exec.Command(os.Args[0], args...)
-	notes := new(lockedBuffer)
-	cmd.ExtraFiles, cmd.Stderr, cmd.Env = []*os.File{w}, notes, append(os.Environ(), startedFD+"=3")
+	notes := new(clitest.LockedBuffer)
+	cmd.ExtraFiles, cmd.Stderr, cmd.Env = []*os.File{w}, notes, append(os.Environ(), clitest.StartedFD+"=3")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	err = cmd.Start()
 	w.Close()
@@ -206,7 +153,7 @@ func hangupWithoutAdmin(t *testing.T, args ...string) {
 	if err := errors.Join(err, cmd.Process.Signal(syscall.SIGHUP)); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, notes, `127.0.0.1:(\d+)`)
+	clitest.WaitFor(t, notes, `127.0.0.1:(\d+)`)
 	if err := errors.Join(cmd.Process.Signal(os.Interrupt), cmd.Wait()); err != nil {
 		t.Errorf("%v after SIGHUP at the start: %v\n%s", args, err, notes)
 	}
@@ -236,11 +183,11 @@ func hungFolder(t *testing.T) string {
 
 // A file system that hangs, and a FIFO, hold up neither the watch nor a signal.
 func TestRootNoFileBlocksTheBalancer(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	hung := filepath.Join(hungFolder(t), "weir.yaml")
 	dir := t.TempDir()
 	file := filepath.Join(dir, "weir.yaml")
-	addresses := freeAddresses(t, 3)
+	addresses := clitest.FreeAddresses(t, 3)
 	replace := func(make func(path string) error) {
 		t.Helper()
 		if err := errors.Join(make(file+".next"), os.Rename(file+".next", file)); err != nil {
@@ -249,19 +196,19 @@ func TestRootNoFileBlocksTheBalancer(t *testing.T) {
 	}
 	good := func(backends ...string) func(string) error {
 		return func(path string) error {
-			return os.WriteFile(path, []byte(lbConfig(addresses[0], backends...)), 0o600)
+			return os.WriteFile(path, []byte(clitest.LBConfig(addresses[0], backends...)), 0o600)
 		}
 	}
 	replace(good(addresses[1]))
-	p := startProcess(t, "lb", "lb", "run", "-c", file)
+	p := clitest.Start(t, "lb", "lb", "run", "-c", file)
 	await := func(what string, met func(*v1.BalancerStatus) bool) {
 		t.Helper()
 		for end := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 			var status v1.BalancerStatus
-			if p.status(&status); met(&status) {
+			if p.Status(&status); met(&status) {
 				return
 			}
-			if p.alive(); time.Now().After(end) {
+			if p.Alive(); time.Now().After(end) {
 				t.Fatalf("%s: %+v", what, status)
 			}
 		}
@@ -277,7 +224,7 @@ func TestRootNoFileBlocksTheBalancer(t *testing.T) {
 		await(name, func(s *v1.BalancerStatus) bool { return strings.Contains(s.Error, c.want) })
 		failures := uint64(0)
 		await(name, func(s *v1.BalancerStatus) bool { failures = s.Failures; return true })
-		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+		if err := p.Cmd.Process.Signal(syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
 		await(name+": SIGHUP", func(s *v1.BalancerStatus) bool { return s.Failures > failures })
@@ -289,7 +236,7 @@ func TestRootNoFileBlocksTheBalancer(t *testing.T) {
 		await(name+": and another", func(s *v1.BalancerStatus) bool { return len(s.Services[0].Backends) == 1 })
 	}
 	replace(func(path string) error { return os.Symlink(hung, path) })
-	p.stop() // while it reads, or after: it must be clean
+	p.Stop() // while it reads, or after: it must be clean
 }
 
 // A process that hangs at its start ends when it is told to.
@@ -308,7 +255,7 @@ func TestRootSignalEndsAHangingStart(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer r.Close()
-			cmd.ExtraFiles, cmd.Env = []*os.File{w}, append(os.Environ(), startedFD+"=3")
+			cmd.ExtraFiles, cmd.Env = []*os.File{w}, append(os.Environ(), clitest.StartedFD+"=3")
 			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 			err = cmd.Start()
 			w.Close()
@@ -330,18 +277,4 @@ func TestRootSignalEndsAHangingStart(t *testing.T) {
 			}
 		})
 	}
-}
-
-// lbConfig is a service with one VIP and these backends.
-func lbConfig(vip string, backends ...string) string {
-	text := "services:\n- name: s\n  vips: [{" + addressKeys(vip) + ", protocol: udp}]\n  backends:\n"
-	for i, at := range backends {
-		text += fmt.Sprintf("  - {name: b%d, %s}\n", i, addressKeys(at))
-	}
-	return text
-}
-
-func addressKeys(at string) string {
-	host, port, _ := strings.Cut(at, ":")
-	return "address: " + host + ", port: " + port
 }

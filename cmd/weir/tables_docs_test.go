@@ -6,12 +6,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/weir-lb/weir/internal/cli/clitest"
 )
 
 // Every test that docs/tables.md names is in the package that it names.
 func TestTablesNameTheirTests(t *testing.T) {
 	rows := 0
-	for line := range strings.Lines(readPage(t, docsFolder+"tables.md")) {
+	for line := range strings.Lines(clitest.ReadPage(t, docsFolder+"tables.md")) {
 		cell := line[strings.LastIndex(strings.TrimRight(line, " |\n"), "|")+1:]
 		folder := regexp.MustCompile(`\(([a-z/]+)\)`).FindStringSubmatch(cell)
 		names := regexp.MustCompile("`(Test[A-Za-z0-9]+)`").FindAllStringSubmatch(cell, -1)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/terminal/terminaltest"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -25,7 +26,7 @@ func lastLine(text, mark string) string {
 
 // The rates are part of the prompt and redrawn each second: never more than one line, whatever the width does.
 func TestNATPromptFitsTheTerminal(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	prompts := map[int]string{
 		40:  "weir nat>",
 		80:  "[0 entries, 0/s to, 0/s from destinations] weir nat>",
@@ -62,7 +63,7 @@ func TestNATPromptFitsTheTerminal(t *testing.T) {
 
 // Without a prompt the rates stand in a line of their own.
 func TestNATRatesFitTheTerminal(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	const rates = "0 entries, 0/s to, 0/s from destinations"
 	command := fmt.Sprintf("exec %s nat %s %s --admin= </dev/null", os.Args[0], netlabtest.UDPAddress(t), natEcho(t))
 	s := terminaltest.Start(t, 80, 24, "sh", "-c", command)
@@ -81,8 +82,8 @@ func TestNATRatesFitTheTerminal(t *testing.T) {
 }
 
 func TestWatchFitsTheTerminal(t *testing.T) {
-	p := startProcess(t, "nat", "nat", netlabtest.UDPAddress(t).String(), natEcho(t))
-	s := terminaltest.Start(t, 100, 24, os.Args[0], "lb", "show", "--watch", "--every", "100ms", "--admin", "unix:"+p.socket)
+	p := clitest.Start(t, "nat", "nat", netlabtest.UDPAddress(t).String(), natEcho(t))
+	s := terminaltest.Start(t, 100, 24, os.Args[0], "lb", "show", "--watch", "--every", "100ms", "--admin", "unix:"+p.Socket)
 	for _, width := range []int{100, 40, 30, 80, 160} {
 		s.Resize(width, 24)
 		text := s.Wait("a table", func(string) bool { return strings.Count(s.Visible(), "generation") == 1 })

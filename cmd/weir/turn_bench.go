@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/measuring"
 )
 
 func newTurnBenchCommand() *cobra.Command {
@@ -21,7 +23,7 @@ func newTurnBenchCommand() *cobra.Command {
 		bandwidth string
 		rates     []string
 		most      string
-		out       benchOutput
+		out       measuring.Output
 	)
 	cmd := &cobra.Command{
 		Use:   "bench",
@@ -45,31 +47,31 @@ everything runs in a network namespace of its own.
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if config.Duration <= 0 {
-				return usageError(fmt.Errorf("--duration %v: write a length, such as 5s or 500ms", config.Duration))
+				return cli.UsageError(fmt.Errorf("--duration %v: write a length, such as 5s or 500ms", config.Duration))
 			}
 			if config.Bandwidth, err = parseBits(bandwidth); err != nil {
-				return usageError(fmt.Errorf("--bandwidth: %w", err))
+				return cli.UsageError(fmt.Errorf("--bandwidth: %w", err))
 			}
 			if config.MaxRate, err = parseBits(most); err != nil {
-				return usageError(fmt.Errorf("--most: %w", err))
+				return cli.UsageError(fmt.Errorf("--most: %w", err))
 			}
 			for _, text := range rates {
 				rate, err := parseBits(text)
 				if err != nil {
-					return usageError(fmt.Errorf("--rates: %w", err))
+					return cli.UsageError(fmt.Errorf("--rates: %w", err))
 				}
 				config.Rates = append(config.Rates, rate)
 			}
 			if err := config.Validate(); err != nil {
-				return usageError(err)
+				return cli.UsageError(err)
 			}
 			return runTurnBench(cmd, config, &out)
 		},
 	}
 	flags := cmd.Flags()
 	flags.IntVarP(&config.Clients, "clients", "n", 1, "turncats, or clients of the generator with --road direct-channel")
-	durationVar(flags, &config.Duration, "duration", 10*time.Second, "length of a load")
-	oldFlag(cmd, "seconds", "t", "duration")
+	cli.DurationVar(flags, &config.Duration, "duration", 10*time.Second, "length of a load")
+	cli.OldFlag(cmd, "seconds", "t", "duration")
 	flags.IntVarP(&config.Size, "size", "s", 1200, "bytes of a packet, 40 to 1472")
 	flags.StringVarP(&bandwidth, "bandwidth", "b", "100000", "bits/s of each client, such as 100000, 100k or 10M")
 	flags.StringVarP(&config.Platform, "platform", "p", "local", "local; k8s is to come")
@@ -87,28 +89,28 @@ everything runs in a network namespace of its own.
 	flags.IntSliceVar(&config.Sizes, "sizes", bench.TurnSizes(), "sizes of a sweep in bytes")
 	flags.StringSliceVar(&rates, "rates", []string{"20k"}, "of a sweep: packets/s of all clients at which costs are compared, such as 20k,120k")
 	flags.IntVar(&config.Rounds, "rounds", 3, "of a sweep: rounds of each rate, of --duration")
-	durationVar(flags, &config.Probe, "probe", time.Second, "of a sweep: length of a try when it looks for the highest rate")
+	cli.DurationVar(flags, &config.Probe, "probe", time.Second, "of a sweep: length of a try when it looks for the highest rate")
 	flags.StringVar(&most, "most", "1M", "of a sweep: packets/s at which the search stops")
 	for letter, name := range map[string]string{"n": "clients", "s": "size", "b": "bandwidth", "p": "platform"} {
-		oldShorthand(cmd, letter, name) // shorthands of STUNner's script; they have other meanings in weir nat and weir explain
+		cli.OldShorthand(cmd, letter, name) // shorthands of STUNner's script; they have other meanings in weir nat and weir explain
 	}
-	out.addFlags(cmd)
+	out.Add(cmd)
 	return cmd
 }
 
-func runTurnBench(cmd *cobra.Command, config bench.TurnConfig, out *benchOutput) error {
-	runs, err := runBench(cmd, "", &config.Run, func(ctx context.Context) ([]*bench.TurnRun, error) {
+func runTurnBench(cmd *cobra.Command, config bench.TurnConfig, out *measuring.Output) error {
+	runs, err := measuring.Run(cmd, "", &config.Run, func(ctx context.Context) ([]*bench.TurnRun, error) {
 		return bench.Turn(ctx, config)
 	})
 	if err != nil {
 		return err
 	}
-	if out.asJSON {
+	if out.AsJSON {
 		err = json.NewEncoder(cmd.OutOrStdout()).Encode(runs) // compact: histograms are long
 	} else {
 		err = bench.WriteTurn(cmd.OutOrStdout(), config, runs)
 	}
-	return errors.Join(err, writeReport(out.report, draw(bench.Results(runs))))
+	return errors.Join(err, measuring.WriteReport(out.Report, measuring.Draw(bench.Results(runs))))
 }
 
 // parseBits reads a number with an optional suffix k, M or G (powers of 1000).

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -47,7 +49,7 @@ func (r *turnResult) UnmarshalJSON(text []byte) error {
 func turnBench(t *testing.T, paths []string, clients int, args ...string) []turnResult {
 	t.Helper()
 	page := filepath.Join(t.TempDir(), "turn.html")
-	out, err := execute(t, append([]string{"turn", "bench", "--duration", "500ms", "--size", "200", "--bandwidth", "400k", "--platform", "local", "--json", "--report", page}, args...)...)
+	out, err := clitest.Execute(t, append([]string{"turn", "bench", "--duration", "500ms", "--size", "200", "--bandwidth", "400k", "--platform", "local", "--json", "--report", page}, args...)...)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -74,7 +76,7 @@ func turnBench(t *testing.T, paths []string, clients int, args ...string) []turn
 	if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	again, err := execute(t, "bench", "report", file, "-o", "-")
+	again, err := clitest.Execute(t, "bench", "report", file, "-o", "-")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +99,7 @@ func TestTurnBenchWithChannelData(t *testing.T) {
 }
 
 func TestTurnBenchBesideCoturn(t *testing.T) {
-	if !ownProcess(t) {
+	if !clitest.OwnProcess(t) {
 		return
 	}
 	netlabtest.Tools(t, "turnserver")
@@ -131,7 +133,7 @@ func TestTurnBenchOverTCP(t *testing.T) {
 }
 
 func TestTurnBenchByIperf(t *testing.T) {
-	if !ownProcess(t) {
+	if !clitest.OwnProcess(t) {
 		return
 	}
 	netlabtest.Tools(t, "iperf")
@@ -141,7 +143,7 @@ func TestTurnBenchByIperf(t *testing.T) {
 // With an offload everything arrives too, on hosts of their own, and the report says which.
 func TestRootTurnBenchOffload(t *testing.T) {
 	netlabtest.Root(t)
-	if !ownProcess(t) {
+	if !clitest.OwnProcess(t) {
 		return
 	}
 	for _, mode := range []string{"tcx", "xdp"} {
@@ -156,7 +158,7 @@ func TestRootTurnBenchOffload(t *testing.T) {
 
 // One size over the gateway: what it costs at a rate, and what rate it carries.
 func TestTurnBenchSweeps(t *testing.T) {
-	out, err := execute(t, "turn", "bench", "--sweep", "--sizes", "100", "--rates", "2k", "--rounds", "1", "--probe", "200ms", "--most", "4k", "--duration", "300ms", "--road", "direct-channel", "--json")
+	out, err := clitest.Execute(t, "turn", "bench", "--sweep", "--sizes", "100", "--rates", "2k", "--rounds", "1", "--probe", "200ms", "--most", "4k", "--duration", "300ms", "--road", "direct-channel", "--json")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -190,9 +192,9 @@ func TestTurnBenchRefusals(t *testing.T) {
 		`transport "sctp": write udp, tcp`:                                         "--transport sctp",
 		"packets of 8 bytes: want 40 to 1472":                                      "--size 8",
 	} {
-		var exit *exitError
-		_, err := execute(t, append([]string{"turn", "bench"}, strings.Fields(args)...)...)
-		if !errors.As(err, &exit) || exit.code != exitUsage || !strings.Contains(err.Error(), want) {
+		var exit *cli.ExitError
+		_, err := clitest.Execute(t, append([]string{"turn", "bench"}, strings.Fields(args)...)...)
+		if !errors.As(err, &exit) || exit.Code != cli.ExitUsage || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)
 		}
 	}
@@ -246,7 +248,7 @@ func TestTurnBenchKilled(t *testing.T) {
 	for name, signals := range map[string][]os.Signal{"killed": {os.Kill}, "interrupted twice": {os.Interrupt, os.Interrupt}} {
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.Command(os.Args[0], "turn", "bench", "--clients", "1", "--duration", "10m", "--generator", "builtin")
-			output := new(lockedBuffer)
+			output := new(clitest.LockedBuffer)
 			cmd.Stdout, cmd.Stderr = output, output
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/readfile"
 	"github.com/weir-lb/weir/internal/terminal"
 	"github.com/weir-lb/weir/internal/turn/turncat"
@@ -70,7 +71,7 @@ Ctrl-C or SIGTERM gives every allocation back.`,
   weir turn cat tcp://127.0.0.1:2222 'turn://user1:passwd1@192.0.2.1:3478?transport=tcp' tcp://10.0.0.5:22`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 3 {
-				return usageError(fmt.Errorf("%d arguments; give LISTEN TURN-URI PEER, such as udp://127.0.0.1:9000 turn://user:password@192.0.2.1:3478 udp://10.0.0.5:5000", len(args)))
+				return cli.UsageError(fmt.Errorf("%d arguments; give LISTEN TURN-URI PEER, such as udp://127.0.0.1:9000 turn://user:password@192.0.2.1:3478 udp://10.0.0.5:5000", len(args)))
 			}
 			return nil
 		},
@@ -81,40 +82,40 @@ Ctrl-C or SIGTERM gives every allocation back.`,
 	flags.StringVar(&f.password, "password", "", "password")
 	flags.StringVar(&f.credentials, "credentials", "", "file with {\"username\", \"password\"}, {\"iceServers\": [...]}, or a user and a password in two lines; read anew for each session")
 	flags.StringVar(&f.secret, "secret", "", "shared secret: make time-windowed credentials, and new ones before they end")
-	durationVar(flags, &f.ttl, "auth-ttl", time.Hour, "with --secret: how long credentials are good")
+	cli.DurationVar(flags, &f.ttl, "auth-ttl", time.Hour, "with --secret: how long credentials are good")
 	flags.StringVar(&c.ServerName, "sni", "", "name that the server's certificate must bear (default the host of TURN-URI)")
 	flags.BoolVarP(&c.Insecure, "insecure", "i", false, "take any certificate")
-	oldShorthand(cmd, "i", "insecure") // STUNner's turncat has this shorthand; it means --interface in other commands
+	cli.OldShorthand(cmd, "i", "insecure") // STUNner's turncat has this shorthand; it means --interface in other commands
 	flags.StringVar(&f.ca, "ca", "", "PEM file of the authorities to trust instead of the system's")
 	flags.IntVar(&c.MaxClients, "max-clients", turncat.DefaultMaxClients, "clients at a time; datagrams of further ones are dropped, connections closed")
-	durationVar(flags, &c.IdleTimeout, "idle-timeout", turncat.DefaultIdleTimeout, "forget a client after this silence both ways, from 1s")
-	durationVar(flags, &c.CheckEvery, "check-every", turncat.DefaultCheckEvery, "how often a session in use asks whether its allocation is still there; -1s never")
-	durationVar(flags, &c.Lifetime, "lifetime", turncat.DefaultLifetime, "lifetime of allocations to ask for, 1m to 1h")
-	durationVar(flags, &c.Linger, "linger", turncat.DefaultLinger, "after the end of a stream's input wait for answers until so much silence")
+	cli.DurationVar(flags, &c.IdleTimeout, "idle-timeout", turncat.DefaultIdleTimeout, "forget a client after this silence both ways, from 1s")
+	cli.DurationVar(flags, &c.CheckEvery, "check-every", turncat.DefaultCheckEvery, "how often a session in use asks whether its allocation is still there; -1s never")
+	cli.DurationVar(flags, &c.Lifetime, "lifetime", turncat.DefaultLifetime, "lifetime of allocations to ask for, 1m to 1h")
+	cli.DurationVar(flags, &c.Linger, "linger", turncat.DefaultLinger, "after the end of a stream's input wait for answers until so much silence")
 	flags.IntVar(&c.MTU, "mtu", turncat.DefaultMTU, "most bytes of a datagram that is cut from a stream")
 	flags.IntVar(&c.Workers, "workers", 0, "workers of a UDP listener (default 1, which is enough for some 200,000 packets a second)")
-	durationVar(flags, &c.Gather, "gather", 0, "let datagrams gather for so long, at most 1ms: less CPU, more latency")
+	cli.DurationVar(flags, &c.Gather, "gather", 0, "let datagrams gather for so long, at most 1ms: less CPU, more latency")
 	flags.IntVar(&c.Buffer, "buffer", turncat.DefaultBuffer, "kernel buffers of UDP sockets in bytes; above net.core.rmem_max needs root")
 	flags.BoolVar(&c.NoCheck, "no-check", false, "do not try the server first: begin also while it is away")
 	flags.StringVarP(&f.log, "log", "l", "text", "text or json, or a level as STUNner writes it, such as all:DEBUG")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log every session")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, quietUsage)
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, cli.QuietUsage)
 	flags.BoolVar(&f.json, "json", false, "print the statistics as JSON at the end")
 	return cmd
 }
 
 func runTurnCat(cmd *cobra.Command, f *turnCatFlags, args []string) error {
 	if err := f.parse(args); err != nil {
-		return usageError(err)
+		return cli.UsageError(err)
 	}
 	screen := &catScreen{Live: terminal.NewLive(cmd.ErrOrStderr()), quiet: f.quiet}
 	log, err := f.logger(screen)
 	if err != nil {
-		return usageError(err)
+		return cli.UsageError(err)
 	}
 	f.config.Log = log
 	if err := f.config.Validate(); err != nil {
-		return usageError(err)
+		return cli.UsageError(err)
 	}
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
@@ -243,7 +244,7 @@ func (f *turnCatFlags) summary(cmd *cobra.Command, tunnel *turncat.Tunnel, s tur
 		out = cmd.ErrOrStderr() // standard output carries the peer's data
 	}
 	if f.json {
-		return printJSON(out, catText(tunnel.Addr(), f, s, d))
+		return cli.PrintJSON(out, catText(tunnel.Addr(), f, s, d))
 	}
 	if f.quiet {
 		return nil
@@ -288,7 +289,7 @@ func (s *catScreen) live(ctx context.Context, tunnel *turncat.Tunnel) {
 	if s.quiet {
 		return
 	}
-	every := logEvery
+	every := cli.LogEvery
 	if s.IsTerminal() {
 		every = time.Second
 		defer s.Clear()

@@ -17,14 +17,15 @@ import (
 
 	"github.com/pion/stun/v4"
 
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // startTurnserver runs coturn with user1:passwd1 on loopback until the test ends.
-func startTurnserver(t *testing.T) (netip.AddrPort, *lockedBuffer) {
+func startTurnserver(t *testing.T) (netip.AddrPort, *clitest.LockedBuffer) {
 	t.Helper()
 	netlabtest.Tools(t, "turnserver")
-	at, dir, out := netlabtest.UDPAddress(t), t.TempDir(), new(lockedBuffer)
+	at, dir, out := netlabtest.UDPAddress(t), t.TempDir(), new(clitest.LockedBuffer)
 	cmd := exec.Command("turnserver", "-n", "--listening-ip=127.0.0.1", "--relay-ip=127.0.0.1", fmt.Sprintf("--listening-port=%d", at.Port()),
 		"--lt-cred-mech", "--user=user1:passwd1", "--realm=weir.test", "--allow-loopback-peers", "--no-cli", "--no-tls", "--no-dtls", "--no-rfc5780",
 		"--log-file=stdout", "--simple-log", "--verbose", "--pidfile="+filepath.Join(dir, "pid"), "--userdb="+filepath.Join(dir, "db"))
@@ -76,13 +77,13 @@ func echoPeer(t *testing.T) string {
 }
 
 // weirTurnCat is `weir turn cat` as a process.
-func weirTurnCat(stdin string, env []string, args ...string) (cmd *exec.Cmd, stdout, stderr *lockedBuffer) {
+func weirTurnCat(stdin string, env []string, args ...string) (cmd *exec.Cmd, stdout, stderr *clitest.LockedBuffer) {
 	cmd = exec.Command(os.Args[0], append([]string{"turn", "cat"}, args...)...)
 	cmd.Env = append(os.Environ(), env...)
 	if stdin != "" {
 		cmd.Stdin = strings.NewReader(stdin)
 	}
-	stdout, stderr = new(lockedBuffer), new(lockedBuffer)
+	stdout, stderr = new(clitest.LockedBuffer), new(clitest.LockedBuffer)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	return cmd, stdout, stderr
@@ -107,12 +108,12 @@ func TestTurnCatStdio(t *testing.T) {
 			args := append(test.args[:2:2], peer)
 			cmd, stdout, stderr := weirTurnCat("", test.env, append(append(args, test.args[2:]...), "--json", "--linger", "10ms")...)
 			in, err := cmd.StdinPipe()
-			must(t, err)
-			must(t, cmd.Start())
+			clitest.Must(t, err)
+			clitest.Must(t, cmd.Start())
 			_, err = io.WriteString(in, "hello\n")
-			must(t, err)
+			clitest.Must(t, err)
 			awaitTurn(t, "the answer", func() bool { return stdout.String() != "" })
-			must(t, in.Close())
+			clitest.Must(t, in.Close())
 			if err := cmd.Wait(); err != nil {
 				t.Fatalf("%v\n%s", err, stderr)
 			}
@@ -160,7 +161,7 @@ func TestTurnCatExitCodes(t *testing.T) {
 
 // Where the input ends at once, the answer is waited for.
 func TestTurnCatLingers(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	server, _ := startTurnserver(t)
 	cmd, stdout, stderr := weirTurnCat("hello\n", nil, "-", "turn://user1:passwd1@"+server.String(), echoPeer(t), "--linger", "5s")
 	if err := cmd.Run(); err != nil || stdout.String() != "echo:hello\n" {

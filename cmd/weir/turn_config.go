@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"regexp"
 	"strings"
 
+	"github.com/weir-lb/weir/internal/cli/files"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/stunnerd"
@@ -34,7 +34,7 @@ func parseGateway(name string, text []byte) (*gatewayPlan, error) {
 		return nil, err
 	}
 	if err := c.Validate(); err != nil {
-		return nil, locate(document, err)
+		return nil, files.Locate(document, err)
 	}
 	if len(c.Listeners) == 0 {
 		return nil, document.Errorf("listeners", "there is none, nothing would be served; add one, such as listeners: [{name: udp, address: 0.0.0.0, port: 3478}]")
@@ -49,10 +49,10 @@ func parseStunnerd(name string, text []byte) (*gatewayPlan, error) {
 	}
 	result, err := file.Convert(os.Getenv)
 	if err != nil {
-		return nil, locate(document, err)
+		return nil, files.Locate(document, err)
 	}
 	for _, note := range result.Notes {
-		notes = append(notes, locate(document, errors.New(note)).Error())
+		notes = append(notes, files.Locate(document, errors.New(note)).Error())
 	}
 	return &gatewayPlan{
 		gateway: result.Gateway, health: result.Health, metrics: result.Metrics, stunner: true, log: result.Log,
@@ -62,19 +62,7 @@ func parseStunnerd(name string, text []byte) (*gatewayPlan, error) {
 
 // check also checks the files that the configuration names.
 func (p *gatewayPlan) check() error {
-	return locate(p.document, p.gateway.CheckCertificates())
-}
-
-// locate adds the file and line to an error that begins with the path of a key. Other errors are returned unchanged.
-func locate(document *config.Document, err error) error {
-	if err == nil || document == nil {
-		return err
-	}
-	path, message, found := strings.Cut(err.Error(), ": ")
-	if !found || !regexp.MustCompile(`^[a-z0-9_]+(\[\d+\])?(\.[a-z0-9_]+(\[\d+\])?)*$`).MatchString(path) {
-		return err
-	}
-	return document.Errorf(path, "%s", message)
+	return files.Locate(p.document, p.gateway.CheckCertificates())
 }
 
 // gatewaySource is the source of a gateway's configuration: a file that is watched, or a URI.
@@ -94,7 +82,7 @@ func isURI(text string) bool {
 // source parses the command line; it opens nothing.
 func (f *gatewayFlags) source(args []string) (*gatewaySource, error) {
 	if len(args) == 1 && !isURI(args[0]) {
-		if err := f.config.args(nil, args); err != nil {
+		if err := f.config.Args(nil, args); err != nil {
 			return nil, err
 		}
 		args = nil
@@ -105,18 +93,18 @@ func (f *gatewayFlags) source(args []string) (*gatewaySource, error) {
 	}
 	peers := len(f.peers)+len(f.tcpPeers) > 0
 	switch {
-	case f.config.path == "" && len(args) == 0:
+	case f.config.Path == "" && len(args) == 0:
 		return nil, errors.New("no configuration; name a FILE, or write turn://USER:PASSWORD@ADDRESS:PORT")
-	case f.config.path != "" && len(args) > 0:
+	case f.config.Path != "" && len(args) > 0:
 		return nil, errors.New("-c and a TURN URI exclude each other; remove one")
-	case f.config.path != "" && peers:
+	case f.config.Path != "" && peers:
 		return nil, errors.New("--peers and --tcp-peers belong to a TURN URI; a file has clusters")
 	case len(args) > 1:
 		return nil, fmt.Errorf("%d TURN URIs; write one, or list the listeners in a file", len(args))
 	case len(args) == 1:
 		return &gatewaySource{uri: args[0], flags: f, limit: limit}, nil
 	}
-	path := strings.TrimPrefix(f.config.path, "file://")
+	path := strings.TrimPrefix(f.config.Path, "file://")
 	if scheme, _, ok := strings.Cut(path, "://"); ok || path == "k8s" {
 		return nil, fmt.Errorf("-c %s: a configuration is not fetched by %s; name a file, such as one that a ConfigMap mounts", path, scheme)
 	}

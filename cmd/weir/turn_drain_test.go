@@ -12,6 +12,7 @@ import (
 	"github.com/pion/stun/v4"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -19,7 +20,7 @@ import (
 // if it knows where; what it has goes on and can be refreshed, also when the serving process is killed meanwhile; when the
 // last allocation ends, it ends with code 0.
 func TestTurnDrains(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	const allocations = 1000
 	config, server := turnConfig(t)
 	alternate := netlabtest.UDPAddress(t)
@@ -33,13 +34,13 @@ func TestTurnDrains(t *testing.T) {
 	g := startGateway(t, os.Args[0], config, server)
 	fs := newTurnFlows(t, server, allocations, 200*time.Millisecond)
 	fs.goOn()
-	if err := g.door.Get(t.Context(), "/readyz", nil, new(any)); err != nil && strings.Contains(err.Error(), "503") {
+	if err := g.Door.Get(t.Context(), "/readyz", nil, new(any)); err != nil && strings.Contains(err.Error(), "503") {
 		t.Fatalf("not ready before the drain: %v", err)
 	}
 
-	g.cmd.Process.Signal(syscall.SIGTERM)
+	g.Cmd.Process.Signal(syscall.SIGTERM)
 	before := g.drains()
-	if err := g.door.Get(t.Context(), "/readyz", nil, new(any)); err == nil || !strings.Contains(err.Error(), "503") {
+	if err := g.Door.Get(t.Context(), "/readyz", nil, new(any)); err == nil || !strings.Contains(err.Error(), "503") {
 		t.Errorf("ready while it drains: %v", err)
 	}
 	wantAlternate(t, server, alternate)
@@ -62,15 +63,15 @@ func TestTurnDrains(t *testing.T) {
 	early.release()
 	late := &turnFlows{t: t, flows: fs.flows[allocations/2:]}
 	late.goOn()
-	g.alive()
+	g.Alive()
 	if s := g.now(); s.Totals.Allocations != allocations/2 {
 		t.Errorf("%d allocations after half of them ended, want %d", s.Totals.Allocations, allocations/2)
 	}
 	t.Logf("drain: %v", late.gap())
 	late.release()
-	<-g.ended
-	if g.err != nil {
-		t.Errorf("the drained gateway ended with %v", g.err)
+	<-g.Ended
+	if g.Err != nil {
+		t.Errorf("the drained gateway ended with %v", g.Err)
 	}
 }
 
@@ -82,7 +83,7 @@ func TestTurnDrainTimeout(t *testing.T) {
 	g := startGateway(t, os.Args[0], config, server, "--state", state)
 	fs := newTurnFlows(t, server, 1, flowInterval)
 	fs.goOn()
-	g.cmd.Process.Signal(syscall.SIGTERM)
+	g.Cmd.Process.Signal(syscall.SIGTERM)
 	g.drains()
 	other := newTurnFlow(t, server)
 	go other.receiveClient()
@@ -91,17 +92,17 @@ func TestTurnDrainTimeout(t *testing.T) {
 	if answer, err := other.request(allocateRequest()); err == nil || !strings.Contains(err.Error(), "508") {
 		t.Errorf("a new client while it drains: %v, %v; want 508", answer, err)
 	}
-	g.cmd.Process.Signal(syscall.SIGTERM)
-	<-g.ended
-	if g.err != nil {
-		t.Errorf("its drain cut short, it ended with %v", g.err)
+	g.Cmd.Process.Signal(syscall.SIGTERM)
+	<-g.Ended
+	if g.Err != nil {
+		t.Errorf("its drain cut short, it ended with %v", g.Err)
 	}
 	g = startGateway(t, os.Args[0], config, server, "--state", state, "--drain-timeout", "100ms")
 	fs.goOn()
-	g.cmd.Process.Signal(syscall.SIGTERM)
-	<-g.ended
-	if g.err != nil {
-		t.Errorf("after the time of a drain it ended with %v", g.err)
+	g.Cmd.Process.Signal(syscall.SIGTERM)
+	<-g.Ended
+	if g.Err != nil {
+		t.Errorf("after the time of a drain it ended with %v", g.Err)
 	}
 	startGateway(t, os.Args[0], config, server, "--state", state)
 	fs.goOn()
@@ -109,9 +110,9 @@ func TestTurnDrainTimeout(t *testing.T) {
 
 // drains waits until the gateway drains.
 func (g *turnGateway) drains() v1.TurnStatus {
-	g.t.Helper()
+	g.T.Helper()
 	for {
-		g.alive()
+		g.Alive()
 		if s := g.now(); s.Draining {
 			return s
 		}

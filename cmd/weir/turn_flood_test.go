@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
 	"github.com/weir-lb/weir/internal/turn/load"
@@ -14,18 +15,18 @@ import (
 // limit lets through and never amplify, its memory does not grow, and clients with credentials are served all the while,
 // old ones and twenty that come in the midst.
 func TestAFloodOfAllocatesHurtsNobody(t *testing.T) {
-	if !ownProcess(t) {
+	if !clitest.OwnProcess(t) {
 		return
 	}
 	server := netlabtest.UDPAddress(t)
-	gateway := startProcess(t, "gateway", "turn", "gateway", "turn://user1:passwd1@"+server.String(), "--peers", "127.0.0.0/8", "--no-supervisor")
+	gateway := clitest.Start(t, "gateway", "turn", "gateway", "turn://user1:passwd1@"+server.String(), "--peers", "127.0.0.0/8", "--no-supervisor")
 	config := load.Config{Server: server, User: "user1", Password: "passwd1", Clients: 5, Size: 100}
 	clients, err := load.Open(t.Context(), config)
-	must(t, err)
+	clitest.Must(t, err)
 	defer clients.Close()
 	usage := func() procstat.Usage {
-		u, err := procstat.Of(gateway.cmd.Process.Pid)
-		must(t, err)
+		u, err := procstat.Of(gateway.Cmd.Process.Pid)
+		clitest.Must(t, err)
 		return u
 	}
 	flood := load.Flood{Server: server, Count: 10_000}
@@ -33,7 +34,7 @@ func TestAFloodOfAllocatesHurtsNobody(t *testing.T) {
 		flood.Sources = append(flood.Sources, netip.AddrFrom4([4]byte{127, 9, byte(i >> 8), byte(i)}))
 	}
 	_, err = flood.Run(t.Context()) // tables that are there from now on
-	must(t, err)
+	clitest.Must(t, err)
 	before := usage()
 
 	ctx, stop := context.WithCancel(t.Context())
@@ -59,13 +60,13 @@ func TestAFloodOfAllocatesHurtsNobody(t *testing.T) {
 		newcomer <- err
 	}()
 	got, err := flood.Run(t.Context())
-	must(t, err)
+	clitest.Must(t, err)
 	if err := <-newcomer; err != nil {
 		t.Errorf("clients that came during the flood: %v", err)
 	}
 	stop()
 	end := <-relayed
-	must(t, end.err)
+	clitest.Must(t, end.err)
 	after := usage()
 
 	t.Logf("%d requests in %v: %d answers, largest %.2f of its request; resident %d to %d KiB; relayed up %d of %d, down %d of %d",

@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/files"
 	"github.com/weir-lb/weir/internal/handover"
 	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/privilege"
@@ -22,14 +24,14 @@ import (
 
 // gatewayFlags are the flags of `weir turn gateway`.
 type gatewayFlags struct {
-	config       configFile
+	config       cli.ConfigFile
 	peers        []string
 	tcpPeers     []string
 	workers      int
 	check        bool
 	unproven     int
 	drainTimeout time.Duration
-	serve        serveFlags
+	serve        cli.ServeFlags
 	handover     handoverFlags
 }
 
@@ -63,15 +65,15 @@ allocations, an end when the last one is gone or after --drain-timeout; a second
 		RunE: func(cmd *cobra.Command, args []string) error { return runTurnGateway(cmd, &f, args) },
 	}
 	flags := cmd.Flags()
-	f.config.add(cmd, ", Weir's or STUNner's (YAML or JSON)")
+	f.config.Add(cmd, ", Weir's or STUNner's (YAML or JSON)")
 	flags.StringSliceVar(&f.peers, "peers", nil, "of a TURN URI: peers that may be reached: addresses, prefixes, names, each with an optional port range (default 0.0.0.0/0,::/0)")
 	flags.StringSliceVar(&f.tcpPeers, "tcp-peers", nil, "of a TURN URI: peers that may be reached over TCP (RFC 6062; default none)")
 	flags.IntVar(&f.workers, "workers", 0, "workers that relay, each with its own socket per UDP listener (default one per core)")
 	flags.IntVar(&f.unproven, "unauthenticated", 0, "answers per second to one address that has not returned a nonce yet; wins over limits.unauthenticated (or "+envUnauthenticated+"; default 100)")
 	flags.BoolVar(&f.check, "check", false, "check configuration and certificates, print what they mean, open nothing")
-	oldFlag(cmd, "dry-run", "d", "check") // of stunnerd
-	durationVar(flags, &f.drainTimeout, "drain-timeout", 0, "the longest wait for allocations to end after SIGTERM; wins over drain.timeout")
-	f.serve.add(cmd, turnPart())
+	cli.OldFlag(cmd, "dry-run", "d", "check") // of stunnerd
+	cli.DurationVar(flags, &f.drainTimeout, "drain-timeout", 0, "the longest wait for allocations to end after SIGTERM; wins over drain.timeout")
+	f.serve.Add(cmd, cli.TurnPart())
 	f.handover.add(cmd)
 	return cmd
 }
@@ -100,14 +102,14 @@ func (f *gatewayFlags) limit() (int, error) {
 func runTurnGateway(cmd *cobra.Command, f *gatewayFlags, args []string) error {
 	source, err := f.source(args)
 	if err != nil {
-		return usageError(err)
+		return cli.UsageError(err)
 	}
 	if f.workers < 0 || f.workers > maxGatewayWorkers {
-		return usageError(fmt.Errorf("--workers %d is not between 0 (one per core) and %d", f.workers, maxGatewayWorkers))
+		return cli.UsageError(fmt.Errorf("--workers %d is not between 0 (one per core) and %d", f.workers, maxGatewayWorkers))
 	}
-	log, levels, err := newScopedLogger(cmd.ErrOrStderr(), f.serve.log)
+	log, levels, err := newScopedLogger(cmd.ErrOrStderr(), f.serve.Log)
 	if err != nil {
-		return usageError(err)
+		return cli.UsageError(err)
 	}
 	if f.check {
 		plan, _, err := source.load()
@@ -115,7 +117,7 @@ func runTurnGateway(cmd *cobra.Command, f *gatewayFlags, args []string) error {
 			err = plan.check()
 		}
 		if err != nil {
-			return usageError(err)
+			return cli.UsageError(err)
 		}
 		summary := plan.summary()
 		for _, note := range plan.notes {
@@ -134,10 +136,10 @@ func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource,
 	defer release()
 	plan, text, err := source.load()
 	if err != nil {
-		return usageError(err)
+		return cli.UsageError(err)
 	}
 	if err := plan.check(); err != nil {
-		return usageError(err)
+		return cli.UsageError(err)
 	}
 	for i := range plan.gateway.Listeners {
 		privilege.WarnKeyFile(log, "TLS key", plan.gateway.Listeners[i].Key)
@@ -164,15 +166,15 @@ func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource,
 	offload.measured(&api)
 	others := api.Metrics
 	api.Metrics = func() []metrics.Sample { return append(others(), loop.samples()...) }
-	token, err := adminToken(source.flags.serve.tokenFile)
+	token, err := cli.AdminToken(source.flags.serve.TokenFile)
 	if err != nil {
-		return errors.Join(usageError(err), g.Close())
+		return errors.Join(cli.UsageError(err), g.Close())
 	}
-	loop.endpoints = &stunnerEndpoints{log: log, token: token, hosts: source.flags.serve.hosts, probes: api, samples: api.Metrics}
+	loop.endpoints = &stunnerEndpoints{log: log, token: token, hosts: source.flags.serve.Hosts, probes: api, samples: api.Metrics}
 	defer loop.endpoints.close()
 	loop.started(plan)
 	if _, err := loop.endpoints.change(plan); err != nil {
-		return errors.Join(locate(plan.document, err), g.Close())
+		return errors.Join(files.Locate(plan.document, err), g.Close())
 	}
 	for _, uri := range loop.now().URIs {
 		log.Info("TURN", "uri", uri)
@@ -184,16 +186,16 @@ func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource,
 		}
 		return settings
 	}
-	return serve(ctx, source.flags.serve, log, api, source.reload(log), g.Run,
+	return cli.Serve(ctx, source.flags.serve, log, api, source.reload(log), g.Run,
 		func(ctx context.Context) error { return loop.run(ctx, text) },
 		func(ctx context.Context) error {
 			go k.Watch(ctx, g.Respond)
 			k.Ready()
-			end := signalsOf(ctx).ending
-			end.drain()
+			end := cli.SignalsOf(ctx).Ending
+			end.Drain()
 			if drainGateway(ctx, signals, g, drain, k.Stopping, log); ctx.Err() == nil {
 				handover.Leaving() // from here on, a process that does not end is killed and not restarted
-				end.drained()
+				end.Drained()
 			}
 			return nil
 		})

@@ -18,15 +18,11 @@ import (
 	"github.com/pion/turn/v5"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
-
-// freeTCP is an address that was free a moment ago, outside of what the kernel gives away.
-func freeTCP(t *testing.T) netip.AddrPort {
-	t.Helper()
-	return netlabtest.UDPAddress(t) // of both protocols but for 127.255.255.254
-}
 
 // rewrite replaces a file as an editor or Kubernetes does.
 func rewrite(t *testing.T, path, text string) {
@@ -41,13 +37,13 @@ func rewrite(t *testing.T, path, text string) {
 
 // until waits for a status of the gateway.
 func (g *turnGateway) until(what string, is func(s *v1.TurnStatus) bool) (s v1.TurnStatus) {
-	g.t.Helper()
+	g.T.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if s = g.now(); is(&s) {
 			return s
 		}
 	}
-	g.t.Fatalf("did not happen: %s; %+v", what, s.Config)
+	g.T.Fatalf("did not happen: %s; %+v", what, s.Config)
 	return s
 }
 
@@ -78,7 +74,7 @@ func TestTurnGatewayFollowsItsFile(t *testing.T) {
 	}
 	rewrite(t, path, gatewayFile(at, "127.0.0.1"))
 	g.until("mended", func(s *v1.TurnStatus) bool { return s.Config.Generation == 3 && s.Config.Error == "" })
-	if err := g.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+	if err := g.Cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
 	s = g.until("SIGHUP reads again", func(s *v1.TurnStatus) bool { return s.Config.Generation == 4 })
@@ -96,7 +92,7 @@ func TestTurnGatewayFollowsItsFile(t *testing.T) {
 // A file of STUNner's is recognised; its HTTP servers stand where it says and move with it; secrets are nowhere to be seen.
 func TestTurnGatewayOfStunner(t *testing.T) {
 	path, at := filepath.Join(t.TempDir(), "stunnerd.yaml"), netlabtest.UDPAddress(t)
-	health, metrics, other := freeTCP(t), freeTCP(t), freeTCP(t)
+	health, metrics, other := clitest.FreeTCP(t), clitest.FreeTCP(t), clitest.FreeTCP(t)
 	file := func(health netip.AddrPort) string {
 		return fmt.Sprintf(`version: v1
 admin: {healthcheck_endpoint: "http://%v", metrics_endpoint: "http://%v/custom", license_config: {key: k, hmac: h}, future: {a: 1}}
@@ -142,7 +138,7 @@ clusters: [{name: peers, endpoints: ["127.0.0.1:<1-65535>"]}]
 		t.Errorf("the old health address is gone: %v", err)
 	}
 	taken.Close()
-	if err := g.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+	if err := g.Cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
 	g.until("it moves", func(s *v1.TurnStatus) bool { return s.Config.Generation == 2 })
@@ -173,7 +169,7 @@ func fetch(url string) (string, error) {
 func TestTurnGatewayOfAURI(t *testing.T) {
 	at := netlabtest.UDPAddress(t)
 	g := &turnGateway{server: at.String()}
-	g.process = startProcess(t, "gateway", "turn", "gateway", fmt.Sprintf("turn://%s:%s@%v?transport=udp", flowUser, flowPassword, at), "--peers", "127.0.0.1", "--no-supervisor")
+	g.Process = clitest.Start(t, "gateway", "turn", "gateway", fmt.Sprintf("turn://%s:%s@%v?transport=udp", flowUser, flowPassword, at), "--peers", "127.0.0.1", "--no-supervisor")
 	socket, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +229,7 @@ func TestTurnGatewayUsage(t *testing.T) {
 		{[]string{"turn://u:p@127.0.0.1", "turn://u:p@127.0.0.1"}, "2 TURN URIs"},
 		{[]string{"turn://u:p@127.0.0.1", "--workers", "-1"}, "--workers -1 is not between"},
 	} {
-		root := newRootCommand()
+		root := clitest.Root()
 		root.SetArgs(append([]string{"turn", "gateway", "--check"}, test.args...))
 		root.SetOut(io.Discard)
 		root.SetErr(io.Discard)
@@ -251,7 +247,7 @@ func TestTurnGatewayUsage(t *testing.T) {
 		t.Error("a bad file is fine")
 	}
 	var out bytes.Buffer
-	root := newRootCommand()
+	root := clitest.Root()
 	root.SetArgs([]string{"turn", "gateway", "--check", "-c", "../../examples/turn/stunnerd.yaml"})
 	root.SetOut(&out)
 	if err := root.Execute(); err != nil || !strings.Contains(out.String(), "turn:0.0.0.0:3478?transport=udp") || !strings.Contains(out.String(), "10.0.0.0/8:<10000-20000>") {
@@ -278,7 +274,7 @@ func TestUnauthenticatedLimit(t *testing.T) {
 		{0, "many", 0, envUnauthenticated + `="many": write`},
 	} {
 		t.Setenv(envUnauthenticated, c.environment)
-		source, err := (&gatewayFlags{config: configFile{path}, unproven: c.flag}).source(nil)
+		source, err := (&gatewayFlags{config: cli.ConfigFile{Path: path}, unproven: c.flag}).source(nil)
 		if c.problem != "" {
 			if err == nil || !strings.HasPrefix(err.Error(), c.problem) {
 				t.Errorf("%+v: %v", c, err)
@@ -298,10 +294,10 @@ func TestUnauthenticatedLimit(t *testing.T) {
 func TestTurnGatewayWithoutItsFileEndsAtOnce(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "gateway.yaml")
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "turn", "gateway", "-c", missing)
-	cmd.Env = append(os.Environ(), runAsWeir+"=1")
+	cmd.Env = append(os.Environ(), clitest.RunAsWeir+"=1")
 	out, err := cmd.CombinedOutput()
-	if code := cmd.ProcessState.ExitCode(); err == nil || code != exitUsage {
-		t.Errorf("exit code %d, want %d: %v", code, exitUsage, err)
+	if code := cmd.ProcessState.ExitCode(); err == nil || code != cli.ExitUsage {
+		t.Errorf("exit code %d, want %d: %v", code, cli.ExitUsage, err)
 	}
 	if text := string(out); strings.Count(text, missing) != 1 || strings.Contains(text, "another one starts") {
 		t.Errorf("want one error that names the file once:\n%s", text)

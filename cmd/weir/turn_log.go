@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/turn/stunnerd"
 )
 
@@ -21,7 +22,7 @@ type scopedHandler struct {
 
 // newScopedLogger returns a logger whose levels may change while the command runs; the initial level is INFO.
 func newScopedLogger(w io.Writer, format string) (*slog.Logger, *atomic.Pointer[stunnerd.LogLevels], error) {
-	log, err := newLoggerAt(w, format, stunnerd.LevelTrace)
+	log, err := cli.NewLoggerAt(w, format, stunnerd.LevelTrace)
 	if err != nil {
 		return nil, nil, err
 	}

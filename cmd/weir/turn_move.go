@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/client"
+	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/turn/allocation"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
@@ -37,7 +38,7 @@ func importAllocations(ctx context.Context, g *gateway.Gateway, text []byte) (v1
 }
 
 func newTurnExportCommand() *cobra.Command {
-	var flags clientFlags
+	var flags cli.ClientFlags
 	cmd := &cobra.Command{
 		Use:   "export",
 		Short: "Write the allocations of a running gateway as JSON, for another host that takes over its addresses",
@@ -49,7 +50,7 @@ Clients over TCP, TLS and DTLS are not moved by it: their connections end with t
   weir turn export --admin 192.0.2.1:9180 --admin-token-file token | weir turn import -`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := flags.client()
+			client, err := flags.Client()
 			if err != nil {
 				return err
 			}
@@ -61,12 +62,12 @@ Clients over TCP, TLS and DTLS are not moved by it: their connections end with t
 			return err
 		},
 	}
-	flags.add(cmd, turnPart())
+	flags.Add(cmd, cli.TurnPart())
 	return cmd
 }
 
 func newTurnImportCommand() *cobra.Command {
-	var flags clientFlags
+	var flags cli.ClientFlags
 	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Take up the allocations that weir turn export wrote",
@@ -77,14 +78,14 @@ exit code 1.`,
   weir turn import - < allocations.json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := flags.client()
+			client, err := flags.Client()
 			if err != nil {
 				return err
 			}
-			return importFile(cmd, client, args[0], flags.asJSON)
+			return importFile(cmd, client, args[0], flags.AsJSON)
 		},
 	}
-	flags.add(cmd, turnPart())
+	flags.Add(cmd, cli.TurnPart())
 	return cmd
 }
 
@@ -93,7 +94,7 @@ func importFile(cmd *cobra.Command, gateway *client.Client, path string, asJSON 
 	if path != "-" {
 		file, err := os.Open(path)
 		if err != nil {
-			return usageError(err)
+			return cli.UsageError(err)
 		}
 		defer file.Close()
 		source = file
@@ -107,7 +108,7 @@ func importFile(cmd *cobra.Command, gateway *client.Client, path string, asJSON 
 		return err
 	}
 	if asJSON {
-		err = printJSON(cmd.OutOrStdout(), result)
+		err = cli.PrintJSON(cmd.OutOrStdout(), result)
 	} else {
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d allocations taken up, %d refused\n", result.Restored, result.Refused)
 	}

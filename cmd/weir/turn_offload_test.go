@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
@@ -61,7 +62,7 @@ offload: {mode: %s}
 
 // offloadRun is a gateway in a lab, with a load through it.
 type offloadRun struct {
-	*process
+	*clitest.Process
 	load *load.Load
 }
 
@@ -72,7 +73,7 @@ func startOffloadRun(t testing.TB, lab *netlab.Lab, mode string, args ...string)
 		t.Fatal(err)
 	}
 	args = append([]string{"turn", "gateway", "-c", path, "--workers", "1", "--drain-timeout", "1s"}, args...)
-	r := &offloadRun{process: startIn(t, lab.Namespace("gateway"), "gateway", args...)}
+	r := &offloadRun{Process: clitest.StartIn(t, lab.Namespace("gateway"), "gateway", args...)}
 	if err := lab.Namespace("client").Do(func() (err error) {
 		r.load, err = load.Open(t.Context(), load.Config{
 			Server: netip.MustParseAddrPort("10.1.0.1:3478"), User: "user1", Password: "passwd1", Clients: 4,
@@ -88,32 +89,32 @@ func startOffloadRun(t testing.TB, lab *netlab.Lab, mode string, args ...string)
 }
 
 func (r *offloadRun) stats() (s gateway.Stats) {
-	r.t.Helper()
-	r.status(&s)
+	r.T.Helper()
+	r.Status(&s)
 	return s
 }
 
 // kernel reads the relay's own counters.
 func (r *offloadRun) kernel() map[string]float64 {
-	r.t.Helper()
+	r.T.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", r.socket)
+		return new(net.Dialer).DialContext(ctx, "unix", r.Socket)
 	}}}
 	answer, err := client.Get("http://localhost/metrics")
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	if err != nil {
-		r.t.Fatal(err)
+		r.T.Fatal(err)
 	}
-	checkDescribed(r.t, "the gateway", string(text))
+	checkDescribed(r.T, "the gateway", string(text))
 	found := map[string]float64{}
 	for _, m := range regexp.MustCompile(`(?m)^weir_turn_offload_(?:packets_total\{end="(\w+)"\}|(channels)) (\S+)$`).FindAllStringSubmatch(string(text), -1) {
 		n, err := strconv.ParseFloat(m[3], 64)
 		if err != nil {
-			r.t.Fatal(err)
+			r.T.Fatal(err)
 		}
 		found[m[1]+m[2]] = n
 	}
@@ -124,7 +125,7 @@ func (r *offloadRun) kernel() map[string]float64 {
 // damaged, the totals of the gateway are those of the load, and the kernel relays nearly all of it. When the clients have
 // left, nothing is relayed in the kernel; a gateway that was killed leaves interfaces as they were.
 func TestRootTurnOffload(t *testing.T) {
-	if !ownProcess(t) {
+	if !clitest.OwnProcess(t) {
 		return
 	}
 	for _, mode := range []string{"none", "tcx", "xdp"} {
@@ -161,10 +162,10 @@ func TestRootTurnOffload(t *testing.T) {
 			if after.Up.Packets < stats.Totals.Up.Packets || after.Down.Packets < stats.Totals.Down.Packets {
 				t.Errorf("totals went back: %+v, then %+v", stats.Totals, after)
 			}
-			if err := r.cmd.Process.Kill(); err != nil {
+			if err := r.Cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
-			<-r.ended
+			<-r.Ended
 			awaitTurn(t, "interfaces without programs", func() bool {
 				out, err := lab.Namespace("gateway").Exec(t.Context(), "ip", "-d", "link", "show", "front")
 				if err != nil {
@@ -178,18 +179,18 @@ func TestRootTurnOffload(t *testing.T) {
 
 // TestRootTurnOffloadRestart kills the serving process: the next one enters the channels anew.
 func TestRootTurnOffloadRestart(t *testing.T) {
-	if !ownProcess(t) {
+	if !clitest.OwnProcess(t) {
 		return
 	}
 	lab := netlabtest.Up(t, offloadLab("weiroffagain", false))
 	r := startOffloadRun(t, lab, "tcx")
 	var before, now v1.TurnStatus
-	r.status(&before)
+	r.Status(&before)
 	if err := syscall.Kill(before.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	awaitTurn(t, "another process with all channels in the kernel", func() bool {
-		if err := r.door.Get(t.Context(), "/status", nil, &now); err != nil || now.PID == before.PID {
+		if err := r.Door.Get(t.Context(), "/status", nil, &now); err != nil || now.PID == before.PID {
 			return false
 		}
 		return r.kernel()["channels"] == 4
@@ -236,7 +237,7 @@ func BenchmarkTurnOffload(b *testing.B) {
 				r := startOffloadRun(b, lab, mode, "--no-supervisor")
 				l = r.load
 				gatewayCPU = func() time.Duration {
-					used, err := procstat.CPU(r.cmd.Process.Pid)
+					used, err := procstat.CPU(r.Cmd.Process.Pid)
 					if err != nil {
 						b.Fatal(err)
 					}

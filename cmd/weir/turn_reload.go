@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli/files"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/turn/gateway"
@@ -133,11 +134,11 @@ func (l *gatewayLoop) take(text []byte, err error) {
 func (l *gatewayLoop) apply(plan *gatewayPlan) (change v1.TurnChange, err error) {
 	back, err := l.endpoints.change(plan)
 	if err != nil {
-		return change, locate(plan.document, err)
+		return change, files.Locate(plan.document, err)
 	}
 	if change, err = l.gateway.Apply(plan.gateway); err != nil {
 		back()
-		return change, locate(plan.document, err)
+		return change, files.Locate(plan.document, err)
 	}
 	return change, nil
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/metrics"
 )
@@ -109,7 +110,7 @@ func (d *stunnerEndpoints) start(kind endpointKind) (*stunnerEndpoint, error) {
 		scope = "health"
 	}
 	log := d.log.With("scope", scope)
-	c := admin.Config{Address: kind.address, Log: log, Part: turnPart().name, Token: d.token, Hosts: d.hosts}
+	c := admin.Config{Address: kind.address, Log: log, Part: cli.TurnPart().Name, Token: d.token, Hosts: d.hosts}
 	if kind.health {
 		c.Ready, c.Status = d.probes.Ready, d.probes.Status
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/handover"
 	"github.com/weir-lb/weir/internal/metrics"
@@ -37,7 +38,7 @@ func (f *handoverFlags) run(cmd *cobra.Command, log *slog.Logger, serve func(ctx
 		return err
 	}
 	if !f.single && !handover.Supervised() {
-		signalsOf(cmd.Context()).ending.drain() // the serving process decides, and the supervisor ends with it
+		cli.SignalsOf(cmd.Context()).Ending.Drain() // the serving process decides, and the supervisor ends with it
 		path, err := os.Executable()
 		if err != nil {
 			return fmt.Errorf("find the own binary: %w", err)
@@ -47,7 +48,7 @@ func (f *handoverFlags) run(cmd *cobra.Command, log *slog.Logger, serve func(ctx
 			return err
 		}
 		if code != 0 {
-			return &exitError{code: code} // the child has reported the reason
+			return &cli.ExitError{Code: code} // the child has reported the reason
 		}
 		return nil
 	}
@@ -59,7 +60,7 @@ func (f *handoverFlags) run(cmd *cobra.Command, log *slog.Logger, serve func(ctx
 func (f *handoverFlags) serve(ctx context.Context, log *slog.Logger, serve func(ctx context.Context, k *handover.Store) error) error {
 	k, err := handover.Open(handover.Options{State: f.state, Log: log})
 	if err != nil {
-		return usageError(err)
+		return cli.UsageError(err)
 	}
 	defer k.Close()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -93,7 +94,7 @@ func addHandover(api *admin.Config, k *handover.Store, g *gateway.Gateway, confi
 	api.Status = func() any {
 		status := configured()
 		return v1.TurnStatus{
-			TurnProcess: v1.TurnProcess{PID: os.Getpid(), Version: readBuildInfo().Version, Handover: handoverText(k.Stats())},
+			TurnProcess: v1.TurnProcess{PID: os.Getpid(), Version: cli.ReadBuildInfo().Version, Handover: handoverText(k.Stats())},
 			TurnStats:   turnText(g.Stats()), Config: &status, Names: g.Names(),
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -24,7 +26,7 @@ const (
 
 // turnGateway is a gateway process with where it serves.
 type turnGateway struct {
-	*process
+	*clitest.Process
 	config, server string
 }
 
@@ -53,42 +55,42 @@ clusters:
 func startGateway(t *testing.T, binary, config, server string, args ...string) *turnGateway {
 	t.Helper()
 	g := &turnGateway{config: config, server: server}
-	g.process = startBinary(t, binary, "gateway", append([]string{"turn", "gateway", "-c", config}, args...)...)
+	g.Process = clitest.StartBinary(t, binary, "gateway", append([]string{"turn", "gateway", "-c", config}, args...)...)
 	t.Cleanup(func() { // the harness's interrupt is the second signal then, which ends a drain
 		select {
-		case <-g.ended:
+		case <-g.Ended:
 		default:
-			g.cmd.Process.Signal(syscall.SIGTERM)
+			g.Cmd.Process.Signal(syscall.SIGTERM)
 		}
 	})
 	return g
 }
 
 func (g *turnGateway) now() (s v1.TurnStatus) {
-	g.t.Helper()
+	g.T.Helper()
 	var text json.RawMessage
-	g.status(&text)
+	g.Status(&text)
 	if err := readStrictly(text, &s); err != nil {
-		g.t.Fatal(err)
+		g.T.Fatal(err)
 	}
 	return s
 }
 
 // becomes waits until another process than that of before serves with as many allocations.
 func (g *turnGateway) becomes(before v1.TurnStatus) v1.TurnStatus {
-	g.t.Helper()
+	g.T.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		var s v1.TurnStatus
-		if err := g.door.Get(g.t.Context(), "/status", nil, &s); err == nil && s.PID != before.PID {
+		if err := g.Door.Get(g.T.Context(), "/status", nil, &s); err == nil && s.PID != before.PID {
 			return s
 		}
 		select {
-		case <-g.ended:
-			g.t.Fatalf("the gateway ended: %v", g.err)
+		case <-g.Ended:
+			g.T.Fatalf("the gateway ended: %v", g.Err)
 		default:
 		}
 	}
-	g.t.Fatal("no other process serves")
+	g.T.Fatal("no other process serves")
 	return v1.TurnStatus{}
 }
 
@@ -108,7 +110,7 @@ func survived(t *testing.T, what string, fs *turnFlows, s v1.TurnStatus) gap {
 // The serving process is killed under 200 relayed flows, three times: all go on by themselves, and the sockets were open all the
 // time, so that no client ever heard of a closed port.
 func TestTurnSurvivesKill(t *testing.T) {
-	if !ownProcess(t) {
+	if !clitest.OwnProcess(t) {
 		return
 	}
 	config, server := turnConfig(t)
@@ -120,7 +122,7 @@ func TestTurnSurvivesKill(t *testing.T) {
 	}
 	for round := range 3 {
 		before := g.now()
-		if before.Handover.Journal.Records != survivors || before.Handover.PID != g.cmd.Process.Pid {
+		if before.Handover.Journal.Records != survivors || before.Handover.PID != g.Cmd.Process.Pid {
 			t.Fatalf("before the kill: %+v", before.Handover)
 		}
 		if err := syscall.Kill(before.PID, syscall.SIGKILL); err != nil {
@@ -146,7 +148,7 @@ func TestTurnSurvivesKillOfAll(t *testing.T) {
 	fs.goOn()
 	before := g.now()
 	// A supervisor that lives would start another child; one that is gone does not.
-	if err := g.cmd.Process.Kill(); err != nil {
+	if err := g.Cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	for syscall.Kill(before.Handover.PID, 0) == nil { // the child has its output still, so that Wait goes on
@@ -155,14 +157,14 @@ func TestTurnSurvivesKillOfAll(t *testing.T) {
 	if err := syscall.Kill(before.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	<-g.ended
+	<-g.Ended
 	next := startGateway(t, os.Args[0], config, server, "--state", state)
 	survived(t, "kill -9 of every process and a new start", fs, next.now())
 }
 
 // Ended at once by a second signal and started again with its state directory, the gateway has all it had.
 func TestTurnSurvivesRestart(t *testing.T) {
-	if !ownProcess(t) {
+	if !clitest.OwnProcess(t) {
 		return
 	}
 	for _, flag := range []string{"--no-supervisor=false", "--no-supervisor"} {
@@ -181,22 +183,22 @@ func TestTurnSurvivesRestart(t *testing.T) {
 
 // interruptTwice ends a gateway that drains, and checks its exit code.
 func (g *turnGateway) interruptTwice() {
-	g.t.Helper()
-	g.cmd.Process.Signal(syscall.SIGTERM)
+	g.T.Helper()
+	g.Cmd.Process.Signal(syscall.SIGTERM)
 	for !g.now().Draining {
 		time.Sleep(5 * time.Millisecond)
 	}
-	g.cmd.Process.Signal(syscall.SIGTERM)
-	<-g.ended
-	if g.err != nil {
-		g.t.Errorf("ended at once: %v", g.err)
+	g.Cmd.Process.Signal(syscall.SIGTERM)
+	<-g.Ended
+	if g.Err != nil {
+		g.T.Errorf("ended at once: %v", g.Err)
 	}
 }
 
 // By SIGUSR2 and by `weir turn upgrade`, another build takes the place of the running one under its process id: nothing is
 // read in between, so nothing is lost but what does not fit into the kernel's buffers.
 func TestTurnSurvivesUpgrade(t *testing.T) {
-	if !ownProcess(t) {
+	if !clitest.OwnProcess(t) {
 		return
 	}
 	config, server := turnConfig(t)
@@ -213,19 +215,19 @@ func TestTurnSurvivesUpgrade(t *testing.T) {
 	if err := os.Rename(other, binary); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.cmd.Process.Signal(syscall.SIGUSR2); err != nil {
+	if err := g.Cmd.Process.Signal(syscall.SIGUSR2); err != nil {
 		t.Fatal(err)
 	}
 	after := g.becomes(before)
 	survived(t, "upgrade by SIGUSR2 to another build", fs, after)
-	if after.Handover.Upgrades != 1 || after.Handover.PID != g.cmd.Process.Pid || after.Handover.Last != "upgrade" {
+	if after.Handover.Upgrades != 1 || after.Handover.PID != g.Cmd.Process.Pid || after.Handover.Last != "upgrade" {
 		t.Errorf("after the upgrade: %+v", after.Handover)
 	}
 	if link, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", after.PID)); err != nil || link != binary {
 		t.Errorf("the serving process runs %s, %v; want %s", link, err, binary)
 	}
 
-	command := exec.Command(binary, "turn", "upgrade", "--admin", "unix:"+g.socket)
+	command := exec.Command(binary, "turn", "upgrade", "--admin", "unix:"+g.Socket)
 	out, err := command.CombinedOutput()
 	if err != nil {
 		t.Fatalf("weir turn upgrade: %v\n%s", err, out)
@@ -240,7 +242,7 @@ func TestTurnSurvivesUpgrade(t *testing.T) {
 // Exported by one gateway and imported by another that has taken over its addresses, all allocations go on; imported once
 // more they are refused, and so is what is no export.
 func TestTurnMoves(t *testing.T) {
-	if !ownProcess(t) {
+	if !clitest.OwnProcess(t) {
 		return
 	}
 	config, server := turnConfig(t)
@@ -248,7 +250,7 @@ func TestTurnMoves(t *testing.T) {
 	fs := newTurnFlows(t, server, survivors, flowInterval)
 	fs.goOn()
 	file := filepath.Join(t.TempDir(), "allocations.json")
-	exported := wantWeir(t, 0, "turn", "export", "--admin", "unix:"+g.socket)
+	exported := clitest.WantWeir(t, 0, "turn", "export", "--admin", "unix:"+g.Socket)
 	if err := os.WriteFile(file, []byte(exported), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -257,26 +259,16 @@ func TestTurnMoves(t *testing.T) {
 	}
 	g.interruptTwice()
 	next := startGateway(t, os.Args[0], config, server)
-	if out := wantWeir(t, 0, "turn", "import", file, "--admin", "unix:"+next.socket); out != fmt.Sprintf("%d allocations taken up, 0 refused\n", survivors) {
+	if out := clitest.WantWeir(t, 0, "turn", "import", file, "--admin", "unix:"+next.Socket); out != fmt.Sprintf("%d allocations taken up, 0 refused\n", survivors) {
 		t.Errorf("import: %s", out)
 	}
 	survived(t, "export, stop, start and import", fs, next.now())
-	if out := wantWeir(t, exitFailure, "turn", "import", file, "--admin", "unix:"+next.socket); !strings.Contains(out, fmt.Sprintf("0 allocations taken up, %d refused\n", survivors)) {
+	if out := clitest.WantWeir(t, cli.ExitFailure, "turn", "import", file, "--admin", "unix:"+next.Socket); !strings.Contains(out, fmt.Sprintf("0 allocations taken up, %d refused\n", survivors)) {
 		t.Errorf("the second import: %s", out)
 	}
-	if out := wantWeir(t, exitFailure, "turn", "import", config, "--admin", "unix:"+next.socket); !strings.Contains(out, "no export of weir turn export") {
+	if out := clitest.WantWeir(t, cli.ExitFailure, "turn", "import", config, "--admin", "unix:"+next.Socket); !strings.Contains(out, "no export of weir turn export") {
 		t.Errorf("the import of a configuration: %s", out)
 	}
-}
-
-// wantWeir runs a command that ends with a code and returns what it wrote.
-func wantWeir(t *testing.T, want int, args ...string) string {
-	t.Helper()
-	out, code := weir(t, args...)
-	if code != want {
-		t.Errorf("weir %s: exit code %d, want %d\n%s", strings.Join(args, " "), code, want, out)
-	}
-	return out
 }
 
 func copyFile(t *testing.T, from, to string) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/client"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -58,7 +59,7 @@ func startSystemd(t *testing.T, unit string) *systemdService {
 		}
 	}
 	cmd := exec.Command("unshare", "--mount", "sh", "-c", systemdBoot, "sh", dir)
-	out := new(lockedBuffer)
+	out := new(clitest.LockedBuffer)
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
@@ -134,7 +135,7 @@ func systemdUnit(t *testing.T, start, environment, log string) string {
 // systemd holds the sockets and the records of a gateway without a supervisor: a restart, a kill and a hang under 200
 // relayed flows lose no allocation, and no client ever hears of a closed port.
 func TestRootTurnSurvivesUnderSystemd(t *testing.T) {
-	if !ownProcess(t) {
+	if !clitest.OwnProcess(t) {
 		return
 	}
 	config, server := turnConfig(t)
@@ -153,10 +154,10 @@ func TestRootTurnSurvivesUnderSystemd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	unit := systemdUnit(t, fmt.Sprintf("%s turn gateway -c %s --no-supervisor --admin unix:%s", binary, config, socket), runAsWeir+"=1", filepath.Join(dir, "log"))
+	unit := systemdUnit(t, fmt.Sprintf("%s turn gateway -c %s --no-supervisor --admin unix:%s", binary, config, socket), clitest.RunAsWeir+"=1", filepath.Join(dir, "log"))
 	s := startSystemd(t, unit)
-	g := &turnGateway{config: config, server: server, process: &process{
-		t: t, name: "gateway", door: client.New("unix:"+socket, ""), socket: socket, ended: make(chan struct{}),
+	g := &turnGateway{config: config, server: server, Process: &clitest.Process{
+		T: t, Name: "gateway", Door: client.New("unix:"+socket, ""), Socket: socket, Ended: make(chan struct{}),
 	}}
 	first := g.becomes(v1.TurnStatus{})
 	netlabtest.Eventually(t, "the service is active", func() bool { state, _ := s.systemctl("is-active", "weir"); return state == "active" })
@@ -189,7 +190,7 @@ func TestRootTurnSurvivesUnderSystemd(t *testing.T) {
 		t.Errorf("clients were refused %d times: the listener was closed", n)
 	}
 	upgrade := exec.Command(binary, "turn", "upgrade", "--admin", "unix:"+socket)
-	upgrade.Env = append(os.Environ(), runAsWeir+"=1")
+	upgrade.Env = append(os.Environ(), clitest.RunAsWeir+"=1")
 	if out, err := upgrade.CombinedOutput(); err == nil || !strings.Contains(string(out), "systemctl restart") {
 		t.Errorf("weir turn upgrade: %v: %s", err, out)
 	}

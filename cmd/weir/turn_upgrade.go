@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/cli"
 )
 
 func newTurnUpgradeCommand() *cobra.Command {
-	var flags clientFlags
+	var flags cli.ClientFlags
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "upgrade",
@@ -21,7 +23,7 @@ binary does not come to serve, the old one is back. It is what SIGUSR2 to the ga
   weir turn upgrade --admin unix:/run/weir.sock --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := flags.client()
+			client, err := flags.Client()
 			if err != nil {
 				return err
 			}
@@ -31,15 +33,15 @@ binary does not come to serve, the old one is back. It is what SIGUSR2 to the ga
 			if err != nil {
 				return err
 			}
-			if flags.asJSON {
-				return printJSON(cmd.OutOrStdout(), done)
+			if flags.AsJSON {
+				return cli.PrintJSON(cmd.OutOrStdout(), done)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "upgraded from %s to %s in %.0f ms: process %d has %d sockets and %d allocations\n",
 				done.From, done.To, done.Seconds*1000, done.PID, done.Sockets, done.Records)
 			return err
 		},
 	}
-	flags.add(cmd, turnPart())
-	durationVar(cmd.Flags(), &wait, "wait", time.Minute, "how long the new process may take until it serves")
+	flags.Add(cmd, cli.TurnPart())
+	cli.DurationVar(cmd.Flags(), &wait, "wait", time.Minute, "how long the new process may take until it serves")
 	return cmd
 }

@@ -14,11 +14,12 @@ import (
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/client"
+	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newTurnUsersCommand() *cobra.Command {
-	var flags clientFlags
+	var flags cli.ClientFlags
 	var watch bool
 	var every time.Duration
 	var query client.UserQuery
@@ -32,23 +33,23 @@ last packet passed. Rates are of the time between two tables with --watch, else 
   weir turn users --client 192.0.2.0/24 --json | jq -r '.users[].relay[]'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := flags.client()
+			client, err := flags.Client()
 			if err != nil {
 				return err
 			}
 			if every < 100*time.Millisecond {
-				return usageError(fmt.Errorf("--every %s: write 100ms or more", every))
+				return cli.UsageError(fmt.Errorf("--every %s: write 100ms or more", every))
 			}
 			if query.Limit == 0 { // the gateway would take its default
-				return usageError(fmt.Errorf("--limit \"0\": write 1 to %d", v1.MaxTurnUsers))
+				return cli.UsageError(fmt.Errorf("--limit \"0\": write 1 to %d", v1.MaxTurnUsers))
 			}
 			if _, err := parseTurnQuestion(query.Values()); err != nil {
-				return usageError(fmt.Errorf("--%w", err))
+				return cli.UsageError(fmt.Errorf("--%w", err))
 			}
-			table := turnTable{client: client, query: query, out: cmd.OutOrStdout(), json: flags.asJSON}
+			table := turnTable{client: client, query: query, out: cmd.OutOrStdout(), json: flags.AsJSON}
 			if watch {
 				table.lines = true
-				return again(cmd.Context(), &table.out, table.json, every, table.once)
+				return cli.Watch(cmd.Context(), &table.out, table.json, every, table.once)
 			}
 			return table.once(cmd.Context())
 		},
@@ -67,10 +68,10 @@ last packet passed. Rates are of the time between two tables with --watch, else 
 	}
 	cmd.Flags().IntVar(&query.Limit, "limit", 1000, fmt.Sprintf("at most so many, up to %d", v1.MaxTurnUsers))
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "again and again, until interrupted")
-	durationVar(cmd.Flags(), &every, "every", time.Second, "how often with --watch")
-	flags.add(cmd, turnPart())
-	live(cmd, "user", flags.users(func(u *v1.TurnUser) string { return u.User }))
-	live(cmd, "listener", flags.users(func(u *v1.TurnUser) string { return u.Listener }))
+	cli.DurationVar(cmd.Flags(), &every, "every", time.Second, "how often with --watch")
+	flags.Add(cmd, cli.TurnPart())
+	cli.CompleteFlag(cmd, "user", userNames(&flags, func(u *v1.TurnUser) string { return u.User }))
+	cli.CompleteFlag(cmd, "listener", userNames(&flags, func(u *v1.TurnUser) string { return u.Listener }))
 	return cmd
 }
 
@@ -95,7 +96,7 @@ func (t *turnTable) once(ctx context.Context) error {
 	case t.json && t.lines:
 		return json.NewEncoder(t.out).Encode(list)
 	case t.json:
-		return printJSON(t.out, list)
+		return cli.PrintJSON(t.out, list)
 	}
 	err = t.print(list)
 	t.lastAt, t.last = list.At, map[uint64]v1.TurnUser{}

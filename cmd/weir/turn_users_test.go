@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/client"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/turn/gateway"
@@ -77,7 +78,7 @@ func TestTurnUsersAreFilteredSortedAndCut(t *testing.T) {
 // The table shows the rate of the time between two askings, and that more exist than it lists.
 func TestTurnUsersTable(t *testing.T) {
 	asked := 0
-	api, err := admin.Open(admin.Config{Address: "127.0.0.1:0", Token: testToken, Routes: []admin.Route{{Pattern: "GET /users", Answer: func(r *http.Request) (any, error) {
+	api, err := admin.Open(admin.Config{Address: "127.0.0.1:0", Token: clitest.TestToken, Routes: []admin.Route{{Pattern: "GET /users", Answer: func(r *http.Request) (any, error) {
 		question, err := parseTurnQuestion(r.URL.Query())
 		if err != nil {
 			return nil, err
@@ -87,13 +88,13 @@ func TestTurnUsersTable(t *testing.T) {
 		users[1].LastUp = 0
 		return question.answer(turnNow+int64(asked)*int64(time.Second), slices.Values(users)), nil
 	}}}})
-	must(t, err)
+	clitest.Must(t, err)
 	go api.Run(t.Context()) //nolint:errcheck // ends with the test
 	var out strings.Builder
-	table := turnTable{client: client.New(api.Address(), testToken), query: client.UserQuery{Limit: 1}, out: &out}
-	must(t, table.once(t.Context()))
+	table := turnTable{client: client.New(api.Address(), clitest.TestToken), query: client.UserQuery{Limit: 1}, out: &out}
+	clitest.Must(t, table.once(t.Context()))
 	out.Reset()
-	must(t, table.once(t.Context()))
+	clitest.Must(t, table.once(t.Context()))
 	for _, want := range []string{"alice", "192.0.2.1:1000", "media udp", "203.0.113.1:50000", "198.51.100.7:7000", "250 kB", "1 Mbit/s", "2 allocations, 1 shown"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)
@@ -113,12 +114,12 @@ func TestTurnMetricsHaveNoUserNames(t *testing.T) {
 		Clusters: []gateway.ClusterStats{{Name: "inside", Counts: gateway.Counts{Up: gateway.Traffic{Packets: 7}}}},
 	}
 	api, err := admin.Open(admin.Config{Address: "127.0.0.1:0", Metrics: func() []metrics.Sample { return append(turnSamples(&stats), metrics.Of(stunnerd.MetricsOf(&stats))...) }})
-	must(t, err)
+	clitest.Must(t, err)
 	go api.Run(t.Context()) //nolint:errcheck // ends with the test
 	request := httptest.NewRequest(http.MethodGet, "http://"+api.Address()+"/metrics", nil).WithContext(t.Context())
 	request.RequestURI = ""
 	response, err := http.DefaultClient.Do(request)
-	must(t, err)
+	clitest.Must(t, err)
 	defer response.Body.Close()
 	var text strings.Builder
 	_ = response.Write(&text)

@@ -25,6 +25,7 @@ import (
 	"github.com/pion/webrtc/v4"
 	"github.com/pion/webrtc/v4/pkg/media"
 
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -49,18 +50,18 @@ func startRelay(t *testing.T, certificate, key string) map[string]string {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	startProcess(t, "gateway", "turn", "gateway", "-c", file, "--drain-timeout", "1ms") // browsers end without a word
+	clitest.Start(t, "gateway", "turn", "gateway", "-c", file, "--drain-timeout", "1ms") // browsers end without a word
 	return uris
 }
 
 // Two peers of pion/webrtc, allowed relayed candidates only, exchange media and messages through each kind of listener.
 func TestWebRTCThroughTheGateway(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	certificate := os.Getenv("SSL_CERT_FILE")
 	if os.Getenv(inTrust) == "" { // pion/webrtc trusts what Go's roots hold, which are read once in a process
 		certificate, key := selfSigned(t, t.TempDir())
 		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-		child.Env = append(os.Environ(), runAsWeir+"=", inTrust+"="+key, "SSL_CERT_FILE="+certificate)
+		child.Env = append(os.Environ(), clitest.RunAsWeir+"=", inTrust+"="+key, "SSL_CERT_FILE="+certificate)
 		out, err := child.CombinedOutput()
 		if err != nil || !bytes.Contains(out, []byte("PASS: "+t.Name()+"/dtls")) {
 			t.Fatalf("%v\n%s", err, out)
@@ -73,9 +74,9 @@ func TestWebRTCThroughTheGateway(t *testing.T) {
 			caller, callee := relayedPeer(t, uri), relayedPeer(t, uri)
 			codec := webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: 48000, Channels: 2}
 			tone, err := webrtc.NewTrackLocalStaticSample(codec, "audio", "tone")
-			must(t, err)
+			clitest.Must(t, err)
 			_, err = caller.AddTrack(tone)
-			must(t, err)
+			clitest.Must(t, err)
 			heard := make(chan struct{})
 			callee.OnTrack(func(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
 				for range 50 {
@@ -89,7 +90,7 @@ func TestWebRTCThroughTheGateway(t *testing.T) {
 				c.OnMessage(func(m webrtc.DataChannelMessage) { _ = c.SendText("echo " + string(m.Data)) })
 			})
 			channel, err := caller.CreateDataChannel("echo", nil)
-			must(t, err)
+			clitest.Must(t, err)
 			echoed := make(chan string, 1)
 			channel.OnOpen(func() { _ = channel.SendText("hello") })
 			channel.OnMessage(func(m webrtc.DataChannelMessage) { echoed <- string(m.Data) })
@@ -107,13 +108,13 @@ func TestWebRTCThroughTheGateway(t *testing.T) {
 				case <-heard:
 					heard, done = nil, true
 				case <-frames.C:
-					must(t, tone.WriteSample(media.Sample{Data: []byte{0xf8, 0xff, 0xfe}, Duration: 20 * time.Millisecond}))
+					clitest.Must(t, tone.WriteSample(media.Sample{Data: []byte{0xf8, 0xff, 0xfe}, Duration: 20 * time.Millisecond}))
 				case <-deadline:
 					t.Fatalf("after a minute: echo %q, 50 packets of media %v, connection %s", echo, done, caller.ConnectionState())
 				}
 			}
 			pair, err := caller.SCTP().Transport().ICETransport().GetSelectedCandidatePair()
-			must(t, err)
+			clitest.Must(t, err)
 			if pair.Local.Typ != webrtc.ICECandidateTypeRelay || pair.Remote.Typ != webrtc.ICECandidateTypeRelay {
 				t.Errorf("the peers speak over %s: not through the gateway alone", pair)
 			}
@@ -128,7 +129,7 @@ const inTrust = "WEIR_TEST_TURN_KEY"
 func selfSigned(t *testing.T, dir string) (certificate, key string) {
 	t.Helper()
 	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(t, err)
+	clitest.Must(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "weir test"}, IsCA: true, BasicConstraintsValid: true,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
@@ -136,21 +137,13 @@ func selfSigned(t *testing.T, dir string) (certificate, key string) {
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, secret.Public(), secret)
-	must(t, err)
+	clitest.Must(t, err)
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(secret)
-	must(t, err)
+	clitest.Must(t, err)
 	certificate, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
-	must(t, os.WriteFile(certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	must(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}), 0o600))
+	clitest.Must(t, os.WriteFile(certificate, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
+	clitest.Must(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8}), 0o600))
 	return certificate, key
-}
-
-// must ends the test on an error of its own set-up.
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }
 
 func relayedPeer(t *testing.T, uri string) *webrtc.PeerConnection {
@@ -159,7 +152,7 @@ func relayedPeer(t *testing.T, uri string) *webrtc.PeerConnection {
 		ICETransportPolicy: webrtc.ICETransportPolicyRelay,
 		ICEServers:         []webrtc.ICEServer{{URLs: []string{uri}, Username: "user1", Credential: "passwd1"}},
 	})
-	must(t, err)
+	clitest.Must(t, err)
 	t.Cleanup(func() { _ = peer.Close() })
 	return peer
 }
@@ -170,25 +163,25 @@ func introduce(t *testing.T, caller, callee *webrtc.PeerConnection) {
 	complete := func(p *webrtc.PeerConnection, describe func() (webrtc.SessionDescription, error)) webrtc.SessionDescription {
 		gathered := webrtc.GatheringCompletePromise(p)
 		description, err := describe()
-		must(t, err)
-		must(t, p.SetLocalDescription(description))
+		clitest.Must(t, err)
+		clitest.Must(t, p.SetLocalDescription(description))
 		<-gathered
 		return *p.LocalDescription()
 	}
 	offer := complete(caller, func() (webrtc.SessionDescription, error) { return caller.CreateOffer(nil) })
-	must(t, callee.SetRemoteDescription(offer))
+	clitest.Must(t, callee.SetRemoteDescription(offer))
 	answer := complete(callee, func() (webrtc.SessionDescription, error) { return callee.CreateAnswer(nil) })
-	must(t, caller.SetRemoteDescription(answer))
+	clitest.Must(t, caller.SetRemoteDescription(answer))
 }
 
 // The same in a browser: two peers of one page in headless Chromium, over UDP and over TCP to the gateway.
 func TestChromiumThroughTheGateway(t *testing.T) {
-	takesSeconds(t)
+	clitest.TakesSeconds(t)
 	netlabtest.Tools(t, "chromium")
 	certificate, key := selfSigned(t, t.TempDir())
 	uris := startRelay(t, certificate, key)
 	page, err := os.ReadFile("testdata/webrtc/relay.html")
-	must(t, err)
+	clitest.Must(t, err)
 	for _, protocol := range []string{"udp", "tcp"} {
 		t.Run(protocol, func(t *testing.T) {
 			results := make(chan []byte, 1)
@@ -210,7 +203,7 @@ func TestChromiumThroughTheGateway(t *testing.T) {
 			}
 			select {
 			case text := <-results:
-				must(t, json.Unmarshal(text, &result))
+				clitest.Must(t, json.Unmarshal(text, &result))
 			case err := <-ended:
 				t.Fatalf("chromium ended: %v\n%s", err, said)
 			case <-time.After(2 * time.Minute):
@@ -225,17 +218,17 @@ func TestChromiumThroughTheGateway(t *testing.T) {
 }
 
 // startChromium opens a page without a window, until the test ends.
-func startChromium(t *testing.T, page string) (ended chan error, said *lockedBuffer) {
+func startChromium(t *testing.T, page string) (ended chan error, said *clitest.LockedBuffer) {
 	t.Helper()
 	profile, err := os.MkdirTemp("", "chromium") // t.TempDir is removed while its last helpers may still write
-	must(t, err)
-	said, ended = new(lockedBuffer), make(chan error, 1)
+	clitest.Must(t, err)
+	said, ended = new(clitest.LockedBuffer), make(chan error, 1)
 	browser := exec.Command("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--disable-quic", "--autoplay-policy=no-user-gesture-required",
 		"--user-data-dir="+profile, page)
 	browser.Stdout, browser.Stderr = said, said
 	browser.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	must(t, browser.Start())
+	clitest.Must(t, browser.Start())
 	gone := make(chan struct{})
 	go func() {
 		ended <- browser.Wait()

@@ -1,0 +1,53 @@
+package clitest
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"regexp"
+	"testing"
+	"time"
+)
+
+// WaitFor returns once the text matches.
+// WaitFor waits until the text matches, and returns the match and its groups.
+func WaitFor(t *testing.T, text *LockedBuffer, pattern string) []string {
+	t.Helper()
+	expression := regexp.MustCompile(pattern)
+	for deadline := time.Now().Add(90 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if found := expression.FindStringSubmatch(text.String()); found != nil {
+			return found
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%q is not in:\n%s", pattern, text)
+		}
+	}
+}
+
+// Must ends the test on an error of its own set-up.
+// Must ends the test with an error.
+func Must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// HTTPGet is the body of an answer over a Unix socket.
+func HTTPGet(t *testing.T, socket, path string) string {
+	t.Helper()
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}
+	response, err := (&http.Client{Transport: transport, Timeout: 30 * time.Second}).Get("http://localhost" + path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

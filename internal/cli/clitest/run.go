@@ -1,0 +1,103 @@
+package clitest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/cli"
+)
+
+// Execute runs one command line and returns what it wrote to standard output.
+func Execute(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	root := Root()
+	root.SetOut(&out)
+	root.SetArgs(args)
+	err := root.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+// Weir runs a command line in this process and returns what it wrote and its exit code.
+func Weir(t *testing.T, args ...string) (out string, code int) {
+	t.Helper()
+	var b bytes.Buffer
+	root := Root()
+	root.SetArgs(args)
+	root.SetOut(&b)
+	root.SetErr(&b)
+	err := root.ExecuteContext(t.Context())
+	if err == nil {
+		return b.String(), 0
+	}
+	code = cli.ExitFailure
+	var exit *cli.ExitError
+	if errors.As(err, &exit) {
+		code = exit.Code
+	}
+	if exit == nil || exit.Err != nil {
+		fmt.Fprintf(&b, "weir: %v\n", err)
+	}
+	return b.String(), code
+}
+
+// WantWeir runs a command that ends with a code and returns what it wrote.
+func WantWeir(t *testing.T, want int, args ...string) string {
+	t.Helper()
+	out, code := Weir(t, args...)
+	if code != want {
+		t.Errorf("weir %s: exit code %d, want %d\n%s", strings.Join(args, " "), code, want, out)
+	}
+	return out
+}
+
+func ExitCode(err error) int {
+	var exit *cli.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.Code
+	}
+	return cli.ExitFailure
+}
+
+// Offered is what a shell gets for the last of the words: values with their descriptions, and what it may add by itself.
+func Offered(t *testing.T, words ...string) (values []string, directive cobra.ShellCompDirective) {
+	t.Helper()
+	var out bytes.Buffer
+	root := Root()
+	root.SetOut(&out)
+	root.SetErr(io.Discard) // the directive in words
+	root.SetArgs(append([]string{"__complete"}, words...))
+	if err := root.ExecuteContext(t.Context()); err != nil {
+		t.Fatalf("%v: %v", words, err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	last := lines[len(lines)-1]
+	n, err := strconv.Atoi(strings.TrimPrefix(last, ":"))
+	if err != nil || !strings.HasPrefix(last, ":") {
+		t.Fatalf("%v: %q", words, out.String())
+	}
+	return lines[:len(lines)-1], cobra.ShellCompDirective(n)
+}
+
+// Names are values without descriptions, and without words to the user.
+func Names(values []string) (names []string) {
+	for _, value := range values {
+		if name, _, _ := strings.Cut(value, "\t"); !strings.HasPrefix(name, "_activeHelp_") {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Root is weir with the families of the test binary.
+func Root() *cobra.Command { return cli.NewRoot(tested) }

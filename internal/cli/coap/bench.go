@@ -1,0 +1,163 @@
+package coap
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/coap/client"
+	"github.com/weir-lb/weir/internal/testbed/measure"
+)
+
+// coapBenchFlags are the flags of `weir coap bench`.
+type coapBenchFlags struct {
+	load                       client.BenchConfig
+	sockets, secret, secretHex string
+	payload                    int
+	json, quiet, allowErrors   bool
+	from                       []string
+}
+
+func newCoapBenchCommand() *cobra.Command {
+	var f coapBenchFlags
+	cmd := &cobra.Command{
+		Use:   "bench URI",
+		Short: "Load a CoAP server with thousands of clients and measure its answers",
+		Long: `Load a CoAP server over UDP (coap://) or DTLS 1.2 with connection ids (coaps://).
+
+Each client keeps one confirmable POST in flight, with the back-off of RFC 7252. Every second one line tells the requests so
+far and the rate of that second; at the end come the percentiles of the round-trip time.
+
+--rebind-every changes the source port of every client (or of --rebind-share of them) at that interval, as a NAT does. With
+connection ids no session may be lost by it and no handshake repeated. A client changes its port between two requests; with shared sockets the answers under
+way to the others of its socket are lost and asked for again. With several addresses in --from it changes its address too.
+
+The exit code is 1 if a request or a session was lost or a request failed, unless --allow-errors is given.`,
+		Example: `  weir coap bench "coap://localhost:5783/benchmark?rlen=40" --clients 200 --requests 1000
+  weir coap bench "coaps://localhost:5784/benchmark?rlen=40" --clients 2000 --requests 10000 --no-stop
+  weir coap bench "coaps://localhost:5784/benchmark" --clients 500 --duration 30s --rebind-every 5s --json`,
+		Args: cli.OneURI,
+		RunE: func(cmd *cobra.Command, args []string) error { return runCoapBench(cmd, args[0], &f) },
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&f.load.Clients, "clients", 5, "number of clients")
+	flags.IntVar(&f.load.Requests, "requests", 0, "requests per client (default 100, without limit when --duration is given)")
+	cli.DurationVar(flags, &f.load.Duration, "duration", 0, "stop after this time")
+	flags.BoolVar(&f.load.NoStop, "no-stop", false, "after an error wait a second and go on, with a new handshake if the session is lost")
+	flags.BoolVar(&f.load.NON, "non", false, "non-confirmable requests")
+	flags.IntVar(&f.payload, "payload-size", 40, "bytes of payload in a request")
+	flags.StringVar(&f.sockets, "sockets", string(client.SocketsEach), "each: a source port per client; shared: 16 clients share one")
+	flags.IntVar(&f.load.Workers, "workers", 0, "workers (default one per core)")
+	flags.StringVar(&f.load.Identity, "identity", "", "PSK identity of all clients (default cali. and 16 hex digits, one for each)")
+	flags.StringVar(&f.secret, "secret", client.DefaultSecret, "PSK as text")
+	flags.StringVar(&f.secretHex, "secret-hex", "", "PSK in hex, instead of --secret")
+	flags.IntVar(&f.load.CIDLength, "cid-length", 0, "bytes of the clients' own connection ids, 0 to 8 (shared sockets: 4)")
+	cli.DurationVar(flags, &f.load.RebindEvery, "rebind-every", 0, "change the clients' source ports at this interval (default never)")
+	flags.StringSliceVar(&f.from, "from", nil, "local addresses of the clients; each change takes the next (default: the kernel chooses)")
+	flags.Float64Var(&f.load.RebindShare, "rebind-share", 1, "share of the clients that change, 0 to 1")
+	cli.DurationVar(flags, &f.load.Pause, "interval", 0, "pause of a client between response and next request")
+	cli.DurationVar(flags, &f.load.AckTimeout, "ack-timeout", 2*time.Second, "first retransmission, at least (RFC 7252 ACK_TIMEOUT)")
+	flags.IntVar(&f.load.Burst, "handshakes-burst", 64, "handshakes under way at a time, per worker")
+	flags.Uint64Var(&f.load.Seed, "seed", 0, "of message ids and back-off (default random)")
+	flags.BoolVar(&f.json, "json", false, "print the result as JSON; the progress goes to standard error")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, cli.QuietUsage)
+	flags.BoolVar(&f.allowErrors, "allow-errors", false, "exit with 0 also after lost or failed requests")
+	return cmd
+}
+
+func runCoapBench(cmd *cobra.Command, uri string, f *coapBenchFlags) error {
+	if _, err := client.ParseTarget(uri); err != nil {
+		return cli.UsageError(err)
+	}
+	secret, err := pskSecret(f.secret, f.secretHex)
+	if err != nil {
+		return cli.UsageError(err)
+	}
+	if f.payload < 0 || f.payload > 8000 {
+		return cli.UsageError(fmt.Errorf("--payload-size: %d is not between 0 and 8000", f.payload))
+	}
+	if f.load.Clients < 1 {
+		return cli.UsageError(fmt.Errorf("--clients: %d; give at least 1", f.load.Clients))
+	}
+	if f.load.RebindShare <= 0 {
+		return cli.UsageError(fmt.Errorf("--rebind-share: %g; give more than 0, or leave --rebind-every out", f.load.RebindShare))
+	}
+	for _, text := range f.from {
+		address, err := netip.ParseAddr(text)
+		if err != nil {
+			return cli.UsageError(fmt.Errorf("--from: %w; write addresses of this machine, as 10.0.0.2,10.0.0.3", err))
+		}
+		f.load.From = append(f.load.From, address)
+	}
+	f.load.URI, f.load.Secret, f.load.Sockets = uri, secret, client.Sockets(f.sockets)
+	f.load.Payload = []byte(strings.Repeat("weir", f.payload/4+1)[:f.payload])
+	if err := f.load.Validate(); err != nil {
+		return cli.UsageError(err)
+	}
+	progress := cmd.OutOrStdout()
+	if f.json {
+		progress = cmd.ErrOrStderr()
+	}
+	started, lines, begun := false, 0, time.Now()
+	result, err := client.Bench(cmd.Context(), f.load, func(s client.Snapshot) {
+		if f.quiet {
+			return
+		}
+		if !started {
+			started = true
+			setup := time.Since(begun)
+			fmt.Fprintln(progress, "Benchmark clients, first request successful.")
+			fmt.Fprintf(progress, "Benchmark clients created. %d ms, %.0f clients/s\n", setup.Milliseconds(), float64(f.load.Clients)/setup.Seconds())
+			fmt.Fprintln(progress, "Benchmark started.")
+			return
+		}
+		// The last interval is shorter than the others, so its rate means nothing.
+		if s.Period >= time.Second/2 || lines == 0 {
+			lines++
+			fmt.Fprintln(progress, s.Line())
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if f.json {
+		err = json.NewEncoder(cmd.OutOrStdout()).Encode(benchResult(uri, f, begun, &result))
+	} else {
+		fmt.Fprintln(progress)
+		err = result.Print(cmd.OutOrStdout())
+	}
+	if s := &result.Stats; err == nil && !f.allowErrors && s.Errors+s.LostSessions > 0 {
+		return fmt.Errorf("%d requests lost, %d failed, %d sessions lost, %d handshakes failed", s.Lost, s.Failed, s.LostSessions, s.HandshakeErrors)
+	}
+	return err
+}
+
+// benchJSON is the JSON form of a load: the common one of all results, and what only this load counts.
+type benchJSON struct {
+	Result    *measure.Result   `json:"result"`
+	Stats     client.BenchStats `json:"stats"`
+	Setup     float64           `json:"setup_s"`
+	Handshake *measure.Latency  `json:"handshake"`
+	Groups    []client.Group    `json:"groups"`
+}
+
+func benchResult(uri string, f *coapBenchFlags, started time.Time, r *client.BenchResult) benchJSON {
+	return benchJSON{
+		Result: &measure.Result{
+			Scenario: "coap-bench", Path: uri, Started: started, Elapsed: r.Elapsed,
+			Parameters: map[string]string{
+				"clients": strconv.Itoa(f.load.Clients), "sockets": f.sockets, "payload": strconv.Itoa(f.payload),
+				"rebind_every": f.load.RebindEvery.String(),
+			},
+			Requests: r.Stats.Requests, Errors: r.Stats.Errors, Bytes: r.Stats.Requests * uint64(f.payload), Latency: r.RTT,
+			Processes: []measure.Process{{Name: "client", CPU: r.CPU}},
+		},
+		Stats: r.Stats, Setup: r.Setup.Seconds(), Handshake: r.Handshake, Groups: r.Groups,
+	}
+}

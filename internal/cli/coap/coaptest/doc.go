@@ -1,0 +1,2 @@
+// Package coaptest runs weir coap server for tests.
+package coaptest

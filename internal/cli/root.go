@@ -1,0 +1,98 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/privilege"
+)
+
+// NewRoot ties the families together, and the commands about the binary itself.
+func NewRoot(families []Family) *cobra.Command {
+	var version bool // not cobra's Version: that asks the kernel at every start, and adds -v
+	root := &cobra.Command{
+		Use:   "weir",
+		Short: "Steer and measure layer-4 traffic",
+		Long: `Weir keeps a session on its server while the network path under it changes.
+
+It balances by connection id and flow in the kernel, through netfilter queues or in user space (lb, nat), serves CoAP over
+DTLS with connection ids as one node or a cluster (coap), finds what spoils a machine for it (doctor), and builds networks
+of namespaces to try it all in (lab). It holds TCP connections by the hundred thousand and says what stands in the way of more
+(tcp), and reckons how many NAT gateways let through (snat). Start with: weir demo`,
+		Example: `  weir demo
+  weir nat :5784 localhost:5683 localhost:5684
+  weir --version
+  source <(weir completion bash)`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          NoSuchCommand,
+		PersistentPreRunE: func(cmd *cobra.Command, args []string) error {
+			process := SignalsOf(cmd.Context())
+			process.Ending.allow(EndTime(cmd))
+			if cmd.Name() == cobra.ShellCompRequestCmd {
+				if asked, _, err := cmd.Root().Find(args[:max(len(args)-1, 0)]); err == nil {
+					completeCommand(asked, families) // a shell asks
+				}
+			}
+			if privilege.HoldsKeys(cmd.CommandPath()) {
+				return process.protectKeys()
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if version {
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), ReadBuildInfo())
+				return err
+			}
+			return cmd.Help()
+		},
+	}
+	root.Flags().BoolVar(&version, "version", false, "print what this binary was built from, as 'weir version' does")
+	root.SuggestionsMinimumDistance = 2
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError(err) })
+	root.AddCommand(newVersionCommand(), newManCommand())
+	for _, family := range families {
+		root.AddCommand(family.Command())
+	}
+	usageArgs(root)
+	return root
+}
+
+// usageArgs makes wrong arguments of every command below a mistake in usage, as wrong flags are.
+func usageArgs(cmd *cobra.Command) {
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error {
+			err := check(cmd, args)
+			if said := (*ExitError)(nil); err == nil || errors.As(err, &said) {
+				return err
+			}
+			return UsageError(err)
+		}
+	}
+	for _, below := range cmd.Commands() {
+		usageArgs(below)
+	}
+}
+
+// NoSuchCommand turns a mistyped command into one error with the nearest names.
+func NoSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	message := fmt.Sprintf("no command %q", args[0])
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		message += "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return UsageError(errors.New(message))
+}
+
+// OneURI is the arguments of a command that needs a URI.
+func OneURI(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return UsageError(fmt.Errorf("%d arguments; give one URI such as coaps://localhost:5784/mycontext", len(args)))
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package tcp
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/measuring"
+	"github.com/weir-lb/weir/internal/tcpscale"
+	"github.com/weir-lb/weir/internal/tcpscale/scalebench"
+)
+
+func newTCPBenchCommand() *cobra.Command {
+	var f tcpLoadFlags
+	var peers tcpPeersFlags
+	var servers workerCount
+	var report, serve string
+	var feed tcpFeedFlags
+	var via tcpViaFlags
+	var asJSON, namespace bool
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Hold N connections between a server and a client on this machine, and tell what that takes",
+		Long: `Start servers and clients, as many processes as the open-file limit asks for, open --connections through loopback, hold them
+with heartbeats, and print: time to establish, memory of kernel and programs for each connection, processor time while they
+are held, and how many were lost. What stands in the way is told before ('weir tcp doctor'). Ctrl-C ends all.
+
+--via takes them through a lab of network namespaces instead (root): clients, a balancer, and --backends servers behind it;
+several paths are compared. Events during the hold show what a path makes of them: a backend killed, cut off or drained,
+'weir lb run' restarted or killed. What a lost backend held does not count as lost without a reason; anything else does.
+
+Exit codes: 0 all were established and none was lost without an event, 1 otherwise, 2 wrong usage.`,
+		Example: `  weir tcp bench --connections 100000
+  weir tcp bench --connections 100000 --hold 2m --report tcp.html
+  weir tcp bench --connections 1000000 --hold 2m --heartbeat 1m
+  weir tcp bench --connections 100000 --serve-stats 127.0.0.1:9190
+  weir tcp bench --connections 20000 --hold 10s --json | jq .verdict
+  weir tcp bench --via direct,tcx,xdp,nfqueue --report paths.html
+  weir tcp bench --via tcx --heartbeat 5s --kill-backend 30s --restart-balancer 60s --kill-balancer 90s
+  weir tcp bench --via nfqueue --connections 20000 --hold 1m --heartbeat 5s --cut-backend 10s --json | jq .via.events
+  sudo weir tcp bench --connections 100000 --hold 20s --with fortio,tsung,wrk`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if err := peers.check(cmd); err != nil {
+				return err
+			}
+			if len(peers.with) > 0 {
+				return runTCPPeers(cmd, f, peers, asJSON, report)
+			}
+			config := scalebench.Config{Hold: f.hold, Plateau: f.plateau, Namespace: namespace}
+			config.ClientWorkers, config.ServerWorkers = int(f.workers), int(servers)
+			if f.hold < time.Second {
+				return cli.UsageError(fmt.Errorf("--hold %v: at least 1s", f.hold))
+			}
+			if err := via.read(cmd, f.hold); err != nil {
+				return cli.UsageError(err)
+			}
+			config.Client = f.config
+			if config.Place, err = measuring.TCPWorkers(cmd.ErrOrStderr()); err != nil {
+				return err
+			}
+			return runTCPBench(cmd, config, via, feed, serve, asJSON, report)
+		},
+	}
+	f.add(cmd)
+	peers.add(cmd)
+	flags := cmd.Flags()
+	flags.IntVar(&f.config.Connections, "connections", 100000, "how many to hold")
+	cli.DurationVar(flags, &f.hold, "hold", 2*time.Minute, "how long, once all are established or a plateau is found")
+	flags.Var(&servers, "server-workers", "processes of the server; auto: as many as the open-file limit asks for")
+	measuring.AddReportFlag(cmd, &report, measuring.ReportUsage)
+	flags.BoolVar(&namespace, "namespace", true, "run in a network namespace of its own, with all ports and a hash table of its size, where we are root")
+	flags.BoolVar(&asJSON, "json", false, "print the result as JSON")
+	feed.add(cmd)
+	via.add(cmd)
+	flags.StringVar(&serve, "serve-stats", "", "HOST:PORT of a page of its own that shows the run while it lasts; port 0: one that is free")
+	f.config.BackoffMin, f.config.BackoffMax = 200*time.Millisecond, 5*time.Second
+	return cmd
+}
+
+func runTCPBench(cmd *cobra.Command, config scalebench.Config, via tcpViaFlags, to tcpFeedFlags, serve string, asJSON bool, report string) error {
+	if err := config.Validate(); err != nil {
+		return cli.UsageError(err)
+	}
+	progress := newTCPProgress(cmd.ErrOrStderr())
+	config.Client.ID, config.Command = defaultTCPName(), measuring.TypedCommand()
+	feed, err := to.open(progress.say)
+	if serve != "" && err == nil {
+		if _, _, bad := net.SplitHostPort(serve); bad != nil {
+			return cli.UsageError(fmt.Errorf("--serve-stats %q: write HOST:PORT, such as 127.0.0.1:9190", serve))
+		}
+		if feed != nil {
+			return cli.UsageError(errors.New("--serve-stats and --stats: one of them"))
+		}
+		var stop func()
+		if feed, stop, err = serveTCPStats(cmd.Context(), serve, config.Client.Connections, progress.say); err == nil {
+			defer stop()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	defer feed.Close()
+	config.Ends = func(client, server tcpscale.Report) { feed.Post(client, server) }
+	results, err := via.run(cmd.Context(), config, func() *tcpProgress { return newTCPProgress(cmd.ErrOrStderr()) })
+	if shown := showTCPBench(cmd, results, asJSON, report); err == nil {
+		err = shown
+	}
+	return err
+}
