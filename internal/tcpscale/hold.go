@@ -22,7 +22,9 @@ type Hold struct {
 	Server  func() Report        // the other end, where it is known; nil otherwise
 	Tick    func(Report)         // every second, and at the end; may be nil
 	started time.Time
-	ramping int // workers that were told to ramp, or began by themselves
+	ramping int    // workers that were told to ramp, or began by themselves
+	begun   Finder // of those that ramp, while others wait: at a ceiling none of them may ever have its share
+	stands  bool   // it has found one
 	history []HistoryPoint
 	step    int // seconds between points of history
 	seconds int
@@ -44,6 +46,7 @@ const maxHistory = 2400
 // a worker, or of the server's, that ended by itself; the report is then what is known.
 func (h *Hold) Run(ctx context.Context) (Report, error) {
 	h.started, h.step, h.ramping, h.recent = time.Now(), 1, min(h.Workers, RampingWorkers), measure.NewLatency()
+	h.begun.Quiet = h.Finder.Quiet
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	var until <-chan time.Time
@@ -96,7 +99,9 @@ func (h *Hold) look() Report {
 		h.Finder.ServerLimits = server.LimitsHit
 	}
 	now := time.Since(h.started)
-	if h.ramping == h.Workers && r.Connections.Target > 0 {
+	if h.ramping < h.Workers {
+		h.stands = h.begun.Watch(now, &r) != nil
+	} else if r.Connections.Target > 0 {
 		if rate := h.limiter.watch(now, &r); rate > 0 {
 			h.limited = math.Round(rate)
 		}
@@ -164,7 +169,7 @@ func (h *Hold) rampNext() {
 			busy++
 		}
 	}
-	if h.plateau != nil {
+	if h.stands || h.plateau != nil {
 		busy = 0
 	}
 	for ; busy < RampingWorkers && h.ramping < h.Workers; busy++ {

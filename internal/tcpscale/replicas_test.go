@@ -1,6 +1,7 @@
 package tcpscale
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"os"
@@ -88,6 +89,27 @@ func TestReplicasAreSeenAsClients(t *testing.T) {
 		if r.ID != fmt.Sprintf("pod-%d", i) || r.Connections.Established != 20 || r.Workers != 2 || !r.Final {
 			t.Errorf("replica %d: %s %+v, %d workers, final %v", i, r.ID, r.Connections, r.Workers, r.Final)
 		}
+	}
+}
+
+// Of eight workers six begin. Where they come to the ceiling side by side none of them ever has its share: the others begin
+// all the same, and the ceiling is named.
+func TestCeilingBelowEveryShare(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	low, high := freePorts(t, 60)
+	server := startTestServer(t, "one", "127.0.0.1:0", 1)
+	config := clientDefaults
+	config.Targets, config.Connections, config.ID, config.Rate = server.Listen, 30, "pod", 60
+	config.Sources = []netip.Addr{netip.MustParseAddr("127.77.7.8")} // its ports are nobody else's
+	config.PortLow, config.PortHigh = low, high
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	run := ClientRun{Place: here, Config: config, Workers: 1, Replicas: 8, For: time.Second, Plateau: 2 * time.Second}
+	sum, err := run.Run(ctx)
+	if err != nil || ctx.Err() != nil || sum.Plateau == nil || sum.Plateau.Kind != OutOfPorts.String() || sum.Connections.Established != 60 {
+		t.Fatalf("%v, %v: %+v, %+v", err, ctx.Err(), sum.Connections, sum.Plateau)
 	}
 }
 
