@@ -13,7 +13,6 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -131,8 +130,7 @@ func startOpen(t *testing.T, at string, args ...string) *clitest.LockedBuffer {
 	out := new(clitest.LockedBuffer)
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	if err := clitest.StartChild(cmd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -249,7 +249,8 @@ func TestCompletionInShells(t *testing.T) {
 			p := clitest.Start(t, "lb", "lb", "run", completionConfig(t), "--metrics", "")
 			home := t.TempDir()
 			start := filepath.Join(home, shell.file)
-			if err := errors.Join(os.Symlink(os.Args[0], filepath.Join(home, "weir")), os.MkdirAll(filepath.Dir(start), 0o700),
+			if err := errors.Join(os.MkdirAll(filepath.Join(home, ".local/share/fish/generated_completions"), 0o700), // else fish makes them, in the background
+				os.Symlink(os.Args[0], filepath.Join(home, "weir")), os.MkdirAll(filepath.Dir(start), 0o700),
 				os.WriteFile(start, []byte(shell.start), 0o600)); err != nil {
 				t.Fatal(err)
 			}

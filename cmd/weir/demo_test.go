@@ -42,8 +42,7 @@ func startDemo(t *testing.T, args ...string) *demoRun {
 	d.cmd = exec.Command(os.Args[0], append([]string{"demo", "--json"}, args...)...)
 	d.cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	d.cmd.Stdout, d.cmd.Stderr = &d.out, d.view
-	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := d.cmd.Start(); err != nil {
+	if err := clitest.StartChild(d.cmd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -143,8 +143,7 @@ func hangupWithoutAdmin(t *testing.T, args ...string) {
 	cmd := exec.Command(os.Args[0], args...)
 	notes := new(clitest.LockedBuffer)
 	cmd.ExtraFiles, cmd.Stderr, cmd.Env = []*os.File{w}, notes, append(os.Environ(), clitest.StartedFD+"=3")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	err = cmd.Start()
+	err = clitest.StartChild(cmd)
 	w.Close()
 	if err != nil {
 		t.Fatal(err)

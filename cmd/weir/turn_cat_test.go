@@ -30,8 +30,7 @@ func startTurnserver(t *testing.T) (netip.AddrPort, *clitest.LockedBuffer) {
 		"--lt-cred-mech", "--user=user1:passwd1", "--realm=weir.test", "--allow-loopback-peers", "--no-cli", "--no-tls", "--no-dtls", "--no-rfc5780",
 		"--log-file=stdout", "--simple-log", "--verbose", "--pidfile="+filepath.Join(dir, "pid"), "--userdb="+filepath.Join(dir, "db"))
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	if err := clitest.StartChild(cmd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

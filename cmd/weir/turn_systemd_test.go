@@ -61,8 +61,7 @@ func startSystemd(t *testing.T, unit string) *systemdService {
 	cmd := exec.Command("unshare", "--mount", "sh", "-c", systemdBoot, "sh", dir)
 	out := new(clitest.LockedBuffer)
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	if err := clitest.StartChild(cmd); err != nil {
 		t.Fatal(err)
 	}
 	s := &systemdService{t: t}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -128,11 +129,32 @@ func Start(t testing.TB, name string, args ...string) *Process {
 // StartBinary is Start of another build of weir.
 func StartBinary(t testing.TB, binary, name string, args ...string) *Process {
 	t.Helper()
-	return StartBy(t, func(cmd *exec.Cmd) error {
-		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		return cmd.Start()
-	}, binary, name, args...)
+	return StartBy(t, StartChild, binary, name, args...)
 }
+
+// StartChild starts a process that the kernel kills when this one dies.
+func StartChild(cmd *exec.Cmd) error {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	started := make(chan error)
+	starter() <- func() { started <- cmd.Start() }
+	return <-started
+}
+
+// starter runs functions on one thread that never ends. The death signal of a process comes when the thread ends that has started
+// it, and a thread that has entered a network namespace ends with its goroutine: it may have started a process before.
+var starter = sync.OnceValue(func() chan<- func() {
+	work := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for f := range work {
+			f()
+		}
+	}()
+	return work
+})
 
 // StartIn is Start in a network namespace, which kills it at its end.
 func StartIn(t testing.TB, host *netlab.Host, name string, args ...string) *Process {
