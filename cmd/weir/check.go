@@ -105,7 +105,7 @@ A service that steers by connection id:
 			}
 			switch {
 			case result.Gateway != nil:
-				return printGateway(out, result.Gateway)
+				return files.PrintGateway(out, result.Gateway)
 			case result.Node != "":
 				_, err := fmt.Fprintf(out, "configuration of weir coap server: %s\n", result.Node)
 				return err
@@ -147,13 +147,13 @@ func checkFile(path string, caps lb.Caps) (*checkResult, error) {
 			}
 			return err
 		case kindGateway, kindSTUNner:
-			plan, err := parseGateway(path, text)
+			plan, err := files.Gateway(path, text)
 			if err != nil {
 				return err
 			}
-			summary := plan.summary()
-			result.Gateway, result.Warnings = &summary, plan.notes
-			return plan.check()
+			summary := plan.Summary()
+			result.Gateway, result.Warnings = &summary, plan.Notes
+			return plan.Check()
 		}
 		spec, document, err := config.Decode[lb.Spec](path, text)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
 func TestCheckReportsEverything(t *testing.T) {
@@ -48,7 +49,7 @@ services:
 `)
 	out, code = clitest.Weir(t, "check", file, "--json")
 	var result checkResult
-	if err := readStrictly([]byte(out), &result); err != nil || code != 1 {
+	if err := clitest.ReadStrictly([]byte(out), &result); err != nil || code != 1 {
 		t.Fatalf("exit code %d, %v: %s", code, err, out)
 	}
 	want := []string{"maglev_size: ", "services[0].vips[1].address: ", "services[0].timeouts.udp: ", "services[1].name: ", "services[1].backends[0].address: ", "services[1].backends[1].address: ", "services[1].backends[2].weight: "}
@@ -85,6 +86,7 @@ func TestCheckKnowsEveryKind(t *testing.T) {
 		{"../../examples/snat/churn.yaml", kindScenarios, 0, "scenarios of weir snat: closed by FIN"},
 		{"../../examples/tcp/kubernetes.yaml", kindKubernetes, 1, "kubectl apply --dry-run=server"},
 		{broken("node.yaml", "listen: [\"127.0.0.1:5783\"]\ncid_length: 99\n"), kindNode, 1, ":2:13: cid_length: "},
+		{broken("gateway.yaml", "auth: {mode: none}\nlisteners: []\n"), kindGateway, 1, ":2:1: listeners: there is none"},
 		{broken("snat.yaml", "scenarios:\n- name: x\n  node: 3\n"), kindScenarios, 1, ":3:3: scenarios[0].node: unknown key"},
 	} {
 		out, code := clitest.Weir(t, "check", c.file)
@@ -96,11 +98,20 @@ func TestCheckKnowsEveryKind(t *testing.T) {
 		}
 		out, _ = clitest.Weir(t, "check", "--json", c.file)
 		var result checkResult
-		if err := readStrictly([]byte(out), &result); err != nil || result.Kind != c.kind {
+		if err := clitest.ReadStrictly([]byte(out), &result); err != nil || result.Kind != c.kind {
 			t.Errorf("%s is of kind %q, want %q (%v)", c.file, result.Kind, c.kind, err)
 		}
 	}
 	if out, code := clitest.Weir(t, "check", "-c", "a.yaml", "b.yaml"); code != 2 {
 		t.Errorf("two files: exit code %d\n%s", code, out)
+	}
+}
+
+func TestCheckKnowsGateways(t *testing.T) {
+	for _, file := range []string{"gateway.yaml", "stunnerd.yaml", "loopback.yaml", "stun.yaml"} {
+		result, err := checkFile("../../examples/turn/"+file, lb.AllCaps())
+		if err != nil || result.Gateway == nil || len(result.Gateway.Listeners) == 0 || result.Gateway.Listeners[0].URI == "" {
+			t.Errorf("%s: %+v, %v", file, result, err)
+		}
 	}
 }

@@ -120,7 +120,7 @@ func TestExplainCapture(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got v1.Explanation
-	if err := readStrictly([]byte(out), &got); err != nil {
+	if err := clitest.ReadStrictly([]byte(out), &got); err != nil {
 		t.Fatal(err)
 	}
 	var rows []string

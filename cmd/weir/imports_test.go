@@ -111,11 +111,12 @@ func mayImport() map[string]may {
 		"../web":            {},
 		// 7
 		"cli":           {ours: "client control/admin control/config privilege readfile terminal testbed/netlab testbed/programs testbed/scratch web", others: cobra},
-		"cli/files":     {ours: "cli control/config snat"},
+		"cli/files":     {ours: "api/v1 cli control/config snat terminal turn/gateway turn/stunnerd"},
 		"cli/measuring": {ours: "cli bench privilege tcpscale terminal testbed/measure", others: cobra},
 		// 8
 		"cli/snat":    {ours: "*", others: cobra},
 		"cli/tcp":     {ours: "*", others: cobra},
+		"cli/turn":    {ours: "*", others: cobra},
 		"cli/coap":    {ours: "*", others: cobra},
 		"cli/lab":     {ours: "*", others: cobra},
 		"cli/demo":    {ours: "*", others: cobra},

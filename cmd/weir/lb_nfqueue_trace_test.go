@@ -49,7 +49,7 @@ func TestRootNFQTrace(t *testing.T) {
 	}
 	line, _, _ := strings.Cut(lines.String(), "\n")
 	var p v1.TracedPacket
-	if err := readStrictly([]byte(line), &p); err != nil || p.Service != "dsr" || p.Mark == 0 || p.Queue == nil || p.Interface != "veth0" {
+	if err := clitest.ReadStrictly([]byte(line), &p); err != nil || p.Service != "dsr" || p.Mark == 0 || p.Queue == nil || p.Interface != "veth0" {
 		t.Errorf("JSON: %v %s", err, line)
 	}
 	if out, code := clitest.Weir(t, "lb", "trace", at); code != cli.ExitFailure || !strings.Contains(out, "one trace at a time") {

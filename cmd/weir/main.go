@@ -13,6 +13,7 @@ import (
 	"github.com/weir-lb/weir/internal/cli/sim"
 	"github.com/weir-lb/weir/internal/cli/snat"
 	"github.com/weir-lb/weir/internal/cli/tcp"
+	"github.com/weir-lb/weir/internal/cli/turn"
 )
 
 func main() {
@@ -35,7 +36,7 @@ func families() []cli.Family {
 		sim.Family(),
 		snat.Family(),
 		doctorFamily(),
-		turnFamily(),
+		turn.Family(),
 		tcp.Family(),
 	}
 }

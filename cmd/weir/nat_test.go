@@ -114,7 +114,7 @@ func TestNATFromAPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	var stats v1.NATStats
-	if err := readStrictly([]byte(out.String()), &stats); err != nil || stats.Counters.Received < 2 {
+	if err := clitest.ReadStrictly([]byte(out.String()), &stats); err != nil || stats.Counters.Received < 2 {
 		t.Fatalf("statistics %q: %v", out.String(), err)
 	}
 }

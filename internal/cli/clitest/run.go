@@ -2,6 +2,7 @@ package clitest
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -67,6 +68,13 @@ func ExitCode(err error) int {
 		return exit.Code
 	}
 	return cli.ExitFailure
+}
+
+// ReadStrictly decodes what a command or the admin API has printed. A key that the public type does not have is an error.
+func ReadStrictly(text []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	return decoder.Decode(into)
 }
 
 // Offered is what a shell gets for the last of the words: values with their descriptions, and what it may add by itself.
