@@ -205,7 +205,7 @@ func TestRootBenchNFQueueBesideNfqlb(t *testing.T) {
 		program = "nfqlb"
 	}
 	if _, err := exec.LookPath(program); err != nil {
-		refusesWithoutPeer(t, "$WEIR_NFQLB", "bench", "run", "nfqueue", "--with", "nfqlb")
+		clitest.RefusesWithoutPeer(t, "$WEIR_NFQLB", "bench", "run", "nfqueue", "--with", "nfqlb")
 		return
 	}
 	before, err := filepath.Glob("/dev/shm/*")
@@ -228,32 +228,5 @@ func TestRootBenchNFQueueBesideNfqlb(t *testing.T) {
 	}
 	if after, err := filepath.Glob("/dev/shm/*"); err != nil || len(after) > len(before) {
 		t.Errorf("shared memory is left: %v, %v", after, err)
-	}
-}
-
-// refusesWithoutPeer runs a comparison with a peer that is not installed: it says where the program comes from and which variable
-// names it.
-func refusesWithoutPeer(t *testing.T, variable string, args ...string) {
-	t.Helper()
-	t.Log("the peer is not installed")
-	if _, err := clitest.Execute(t, args...); err == nil || !strings.Contains(err.Error(), "github.com/") || !strings.Contains(err.Error(), "set "+variable) {
-		t.Errorf("%v: %v, want an error that says where the peer comes from and to set %s", args, err, variable)
-	}
-}
-
-func TestBandwidthsAreReadAsIperfWritesThem(t *testing.T) {
-	list, err := parseBandwidths([]string{"500M", "2G", "1.5e6"})
-	if err != nil || fmt.Sprint(list) != "[5e+08 2e+09 1.5e+06]" {
-		t.Errorf("%v, %v", list, err)
-	}
-	for want, args := range map[string][]string{
-		`--bandwidths "2T"`: {"--bandwidths", "2T"},
-		"bandwidth 1 bit/s": {"--bandwidths", "1"},
-		`no load "x"`:       {"--loads", "x"},
-		`no path "weir"`:    {"--only", "weir"},
-	} {
-		if _, err := clitest.Execute(t, append([]string{"bench", "run", "nfqueue"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v: %v", args, err)
-		}
 	}
 }

@@ -115,6 +115,7 @@ func mayImport() map[string]may {
 		"cli/measuring": {ours: "cli bench privilege tcpscale terminal testbed/measure", others: cobra},
 		// 8
 		"cli/snat":    {ours: "*", others: cobra},
+		"cli/bench":   {ours: "*", others: cobra},
 		"cli/tcp":     {ours: "*", others: cobra},
 		"cli/turn":    {ours: "*", others: cobra},
 		"cli/coap":    {ours: "*", others: cobra},

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/bench"
 	"github.com/weir-lb/weir/internal/cli/coap"
 	"github.com/weir-lb/weir/internal/cli/demo"
 	"github.com/weir-lb/weir/internal/cli/lab"
@@ -24,7 +25,7 @@ func main() {
 // families are the commands. A new family is a package and one line here.
 func families() []cli.Family {
 	return []cli.Family{
-		benchFamily(),
+		bench.Family(),
 		natFamily(),
 		lbFamily(),
 		initFamily(),

@@ -77,6 +77,16 @@ func ReadStrictly(text []byte, into any) error {
 	return decoder.Decode(into)
 }
 
+// RefusesWithoutPeer runs a comparison with a peer that is not installed: it says where the program comes from and which variable
+// names it.
+func RefusesWithoutPeer(t *testing.T, variable string, args ...string) {
+	t.Helper()
+	t.Log("the peer is not installed")
+	if _, err := Execute(t, args...); err == nil || !strings.Contains(err.Error(), "github.com/") || !strings.Contains(err.Error(), "set "+variable) {
+		t.Errorf("%v: %v, want an error that says where the peer comes from and to set %s", args, err, variable)
+	}
+}
+
 // Offered is what a shell gets for the last of the words: values with their descriptions, and what it may add by itself.
 func Offered(t *testing.T, words ...string) (values []string, directive cobra.ShellCompDirective) {
 	t.Helper()

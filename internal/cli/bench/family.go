@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"slices"
@@ -9,8 +9,8 @@ import (
 	"github.com/weir-lb/weir/internal/cli"
 )
 
-// benchFamily is weir bench.
-func benchFamily() cli.Family {
+// Family is weir bench.
+func Family() cli.Family {
 	return cli.Family{Command: newBenchCommand, Values: benchValues, Arguments: benchArguments}
 }
 
