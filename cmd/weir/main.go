@@ -8,9 +8,15 @@ import (
 
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/cli/bench"
+	"github.com/weir-lb/weir/internal/cli/check"
 	"github.com/weir-lb/weir/internal/cli/coap"
 	"github.com/weir-lb/weir/internal/cli/demo"
+	"github.com/weir-lb/weir/internal/cli/doctor"
+	"github.com/weir-lb/weir/internal/cli/explain"
+	"github.com/weir-lb/weir/internal/cli/initialize"
 	"github.com/weir-lb/weir/internal/cli/lab"
+	"github.com/weir-lb/weir/internal/cli/lb"
+	"github.com/weir-lb/weir/internal/cli/nat"
 	"github.com/weir-lb/weir/internal/cli/sim"
 	"github.com/weir-lb/weir/internal/cli/snat"
 	"github.com/weir-lb/weir/internal/cli/tcp"
@@ -26,17 +32,17 @@ func main() {
 func families() []cli.Family {
 	return []cli.Family{
 		bench.Family(),
-		natFamily(),
-		lbFamily(),
-		initFamily(),
-		checkFamily(),
-		explainFamily(),
+		nat.Family(),
+		lb.Family(),
+		initialize.Family(),
+		check.Family(),
+		explain.Family(),
 		lab.Family(),
 		coap.Family(),
 		demo.Family(),
 		sim.Family(),
 		snat.Family(),
-		doctorFamily(),
+		doctor.Family(),
 		turn.Family(),
 		tcp.Family(),
 	}
