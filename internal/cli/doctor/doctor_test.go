@@ -412,9 +412,9 @@ func TestRootDoctorFindsSilentVeth(t *testing.T) {
 
 func TestDoctorMistakes(t *testing.T) {
 	for line, want := range map[string]string{
-		"doctor --datapath udp":  "nfqueue or ebpf",
-		"doctor --queue x":       "--queue",
-		"doctor -c no-such.yaml": "no-such.yaml",
+		"doctor --datapath udp":     "nfqueue or ebpf",
+		"doctor --queue x":          "--queue",
+		"doctor -c no-such.yaml":    "no-such.yaml",
 		"doctor -c ../../../go.mod": "go.mod",
 		"doctor --chain=A/B -c " + "../../../examples/nfqueue-rules.yaml": "chain",
 	} {

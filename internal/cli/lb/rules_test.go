@@ -35,7 +35,7 @@ func TestLBRulesPrint(t *testing.T) {
 		"lb rules -c x.yaml --queue 65536":                        "--queue",
 		"lb rules -c no-such.yaml":                                "no-such.yaml",
 		"lb rules -c x.yaml --apply --print":                      "exclude each other",
-		"lb rules -c ../../../examples/coaps-cid.yaml":               "no service has mode mark",
+		"lb rules -c ../../../examples/coaps-cid.yaml":            "no service has mode mark",
 		"lb rules --chain OUTPUT -c " + markExample:               "iptables has its own",
 		"lb rules -c " + markExample + " --table-base 4294967200": "smaller table base",
 	} {

@@ -1,4 +1,4 @@
-package main
+package snat
 
 import (
 	"encoding/json"

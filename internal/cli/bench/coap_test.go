@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"bytes"
@@ -11,22 +11,10 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
-func TestCoapClientUsage(t *testing.T) {
+func TestBenchCoapUsage(t *testing.T) {
 	for want, args := range map[string]string{
-		"give one URI":               "coap get",
-		"write coap://host/path":     "coap get http://localhost",
-		"is no CoAP method":          "coap get coap://localhost --method STEAL",
-		"is no content format":       "coap get coap://localhost --accept yaml",
-		"--secret-hex":               "coap get coaps://localhost --secret-hex abc",
-		"not between 0 and 32":       "coap get coaps://localhost --cid-length 33",
-		"more than 0":                "coap bench coap://localhost --rebind-share 0",
-		"give at least 1":            "coap bench coap://localhost --clients 0",
-		"--clients: -1":              "coap bench coap://localhost --clients -1",
-		"use each or shared":         "coap bench coap://localhost --sockets some",
-		"--payload-size":             "coap bench coap://localhost --payload-size 8001",
-		"rebind share":               "coap bench coap://localhost --rebind-share 1.5",
-		"not between 1 and 20000":    "bench coap --clients 0",
 		`path "scenic" is not known`: "bench coap --roads scenic",
+		"not between 1 and 20000":    "bench coap --clients 0",
 		"at least 1s and 100ms":      "bench coap --duration 1ms",
 	} {
 		if _, _, err := clitest.Both(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
