@@ -51,7 +51,7 @@ func pageOf(cmd *cobra.Command) (page string) {
 	return page
 }
 
-// Every command has its page, and each of its flags is told there.
+// Every command has its page, and each of its flags is described there.
 func TestEveryFlagIsOnItsPage(t *testing.T) {
 	shared := map[string]bool{"help": true}
 	var walk func(cmd *cobra.Command)
@@ -76,7 +76,7 @@ func TestEveryFlagIsOnItsPage(t *testing.T) {
 		}
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if !shared[f.Name] && !f.Hidden && !regexp.MustCompile("--"+f.Name+`\b[^-]`).MatchString(text) {
-				t.Errorf("%s does not tell --%s of %s", page, f.Name, cmd.CommandPath())
+				t.Errorf("%s does not describe --%s of %s", page, f.Name, cmd.CommandPath())
 			}
 		})
 	}
@@ -118,7 +118,7 @@ func TestEveryKeyIsOnItsPage(t *testing.T) {
 				}
 				count++
 				if !regexp.MustCompile(`\b` + key + `\b`).MatchString(text) {
-					t.Errorf("%s does not tell the key %s", page, key)
+					t.Errorf("%s does not describe the key %s", page, key)
 				}
 				walk(field.Type)
 			}

@@ -414,11 +414,11 @@ func TestRootKeysStayInMemory(t *testing.T) {
 	if !gateway.until("msg=admin") {
 		t.Fatalf("%v\n%s", gateway.err, gateway.out)
 	}
-	door := client.New("unix:"+l.file("turn"), "")
+	admin := client.New("unix:"+l.file("turn"), "")
 	serving := func(not int) (pid int) {
 		for pid == 0 || pid == not {
 			var status struct{ PID int }
-			if door.Get(t.Context(), "/status", nil, &status) == nil {
+			if admin.Get(t.Context(), "/status", nil, &status) == nil {
 				pid = status.PID
 			}
 			select {

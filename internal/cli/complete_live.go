@@ -14,8 +14,8 @@ import (
 // liveTimeout is how long a shell waits for names: whoever typed the key looks at it.
 const liveTimeout = time.Second
 
-// Ask sends a request for a completion; where nobody answers, the shell says so.
-func Ask[T any](cmd *cobra.Command, f *ClientFlags, request func(context.Context, *client.Client) (*T, error)) (answer *T, help []string) {
+// Query sends a request for a completion; where nobody answers, the shell says so.
+func Query[T any](cmd *cobra.Command, f *ClientFlags, request func(context.Context, *client.Client) (*T, error)) (answer *T, help []string) {
 	running, err := f.Client()
 	if err == nil {
 		ctx, cancel := context.WithTimeout(cmd.Context(), liveTimeout)

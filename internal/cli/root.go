@@ -66,7 +66,7 @@ func usageArgs(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			err := check(cmd, args)
-			if said := (*ExitError)(nil); err == nil || errors.As(err, &said) {
+			if exit := (*ExitError)(nil); err == nil || errors.As(err, &exit) {
 				return err
 			}
 			return UsageError(err)

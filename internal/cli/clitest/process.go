@@ -37,7 +37,7 @@ var tested []cli.Family
 func Main(m *testing.M, families ...cli.Family) {
 	if os.Getenv(RunAsWeir) != "" {
 		hangups := cli.CatchHangups()
-		tellStarted()
+		reportStarted()
 		netlabtest.EndWithTest() // a gateway's serving process outlives its supervisor
 		os.Exit(cli.Run(hangups, os.Args[1:], families))
 	}
@@ -83,7 +83,7 @@ func OwnProcess(t *testing.T) bool {
 // StartedFD in the environment is a descriptor on which a process says that it is in main, and will outlive a SIGHUP.
 const StartedFD = "WEIR_TEST_STARTED_FD"
 
-func tellStarted() {
+func reportStarted() {
 	if fd, err := strconv.Atoi(os.Getenv(StartedFD)); err == nil {
 		os.Unsetenv(StartedFD) // children do not have it
 		os.NewFile(uintptr(fd), "started").Close()
@@ -95,7 +95,7 @@ type Process struct {
 	T      testing.TB
 	Name   string
 	Cmd    *exec.Cmd
-	Door   *client.Client
+	Admin  *client.Client
 	Socket string
 	Out    *LockedBuffer
 	Ended  chan struct{}
@@ -169,7 +169,7 @@ func StartBy(t testing.TB, start func(*exec.Cmd) error, binary, name string, arg
 		t.Fatal(err)
 	}
 	p := &Process{T: t, Name: name, Socket: filepath.Join(dir, "s"), Out: new(LockedBuffer), Ended: make(chan struct{})}
-	p.Door = client.New("unix:"+p.Socket, "")
+	p.Admin = client.New("unix:"+p.Socket, "")
 	p.Cmd = exec.Command(binary, append(args, "--admin", "unix:"+p.Socket)...)
 	p.Cmd.Stdout, p.Cmd.Stderr = p.Out, p.Out
 	if err := start(p.Cmd); err != nil {
@@ -183,13 +183,13 @@ func StartBy(t testing.TB, start func(*exec.Cmd) error, binary, name string, arg
 		p.Stop()
 		os.RemoveAll(dir)
 		if t.Failed() {
-			t.Logf("%s said:\n%s", name, p.Out)
+			t.Logf("output of %s:\n%s", name, p.Out)
 		}
 	})
 	deadline := time.Now().Add(60 * time.Second)
 	for {
 		var status any
-		err := p.Door.Get(t.Context(), "/status", nil, &status)
+		err := p.Admin.Get(t.Context(), "/status", nil, &status)
 		if err == nil {
 			return p
 		}
@@ -237,7 +237,7 @@ func (p *Process) Alive() {
 // Status asks for the status and decodes it.
 func (p *Process) Status(into any) {
 	p.T.Helper()
-	if err := p.Door.Get(p.T.Context(), "/status", nil, into); err != nil {
+	if err := p.Admin.Get(p.T.Context(), "/status", nil, into); err != nil {
 		p.T.Fatalf("status of %s: %v", p.Name, err)
 	}
 }
