@@ -21,7 +21,7 @@ func NewRoot(families []Family) *cobra.Command {
 It balances by connection id and flow in the kernel, through netfilter queues or in user space (lb, nat), serves CoAP over
 DTLS with connection ids as one node or a cluster (coap), finds what spoils a machine for it (doctor), and builds networks
 of namespaces to try it all in (lab). It holds TCP connections by the hundred thousand and says what stands in the way of more
-(tcp), and reckons how many NAT gateways let through (snat). Start with: weir demo`,
+(tcp), and calculates how many NAT gateways let through (snat). Start with: weir demo`,
 		Example: `  weir demo
   weir nat :5784 localhost:5683 localhost:5684
   weir --version

@@ -31,12 +31,12 @@ func newCoapBenchCommand() *cobra.Command {
 		Short: "Load a CoAP server with thousands of clients and measure its answers",
 		Long: `Load a CoAP server over UDP (coap://) or DTLS 1.2 with connection ids (coaps://).
 
-Each client keeps one confirmable POST in flight, with the back-off of RFC 7252. Every second one line tells the requests so
-far and the rate of that second; at the end come the percentiles of the round-trip time.
+Each client keeps one confirmable POST in flight, with the back-off of RFC 7252. Every second, one line shows the requests so
+far and the rate of that second; the percentiles of the round-trip time follow at the end.
 
 --rebind-every changes the source port of every client (or of --rebind-share of them) at that interval, as a NAT does. With
-connection ids no session may be lost by it and no handshake repeated. A client changes its port between two requests; with shared sockets the answers under
-way to the others of its socket are lost and asked for again. With several addresses in --from it changes its address too.
+connection ids no session may be lost by it and no handshake repeated. A client changes its port between two requests; with shared sockets, responses to the other
+clients of its socket are lost, and their requests are retransmitted. With several addresses in --from it changes its address too.
 
 The exit code is 1 if a request or a session was lost or a request failed, unless --allow-errors is given.`,
 		Example: `  weir coap bench "coap://localhost:5783/benchmark?rlen=40" --clients 200 --requests 1000

@@ -35,7 +35,7 @@ func newCoapGetCommand() *cobra.Command {
 		Short: "Send one CoAP request and show request, session and response",
 		Long: `Send one CoAP request over UDP (coap://) or DTLS 1.2 with a pre-shared key (coaps://), and show request, session and response.
 
-The DTLS client is pion/dtls, not Weir's own. It offers a connection id of length zero: the server may give itself one.
+The DTLS client is pion/dtls, not Weir's own. It offers a connection id of length zero: the server may choose one for itself.
 The exit code is 0 for a response of class 2, 1 for an error response or none at all.`,
 		Example: `  weir coap get coap://localhost:5783/context
   weir coap get coaps://localhost:5784/mycontext
