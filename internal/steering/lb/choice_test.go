@@ -99,6 +99,19 @@ func TestMembersAgree(t *testing.T) {
 			t.Errorf("hash %s: shares %v", hash, counts)
 		}
 	}
+	// The choice depends on the key of the tier; nfqlb has none.
+	for hash, want := range map[Hash]bool{SipHash: true, NFQLB: false} {
+		moved := false
+		for i := range byte(100) {
+			one := &Snapshot{Hash: hash, HashKey: flow.HashKey{1}, Tier: &Tier{Members: []*Member{{Name: "a"}, {Name: "b"}}, Maglev: []int32{0, 1}}}
+			two := *one
+			two.HashKey = flow.HashKey{2}
+			moved = moved || one.Member([16]byte{i}, [16]byte{7}) != two.Member([16]byte{i}, [16]byte{7})
+		}
+		if moved != want {
+			t.Errorf("hash %s goes by the key: %t", hash, moved)
+		}
+	}
 	if m := compile(t, small(), nil).Member([16]byte{}, [16]byte{1}); m != nil {
 		t.Errorf("without a tier fragments go to %v", m)
 	}
