@@ -40,7 +40,7 @@ func mayImport() map[string]may {
 		"steering/flow":    {pure: true, ours: "steering/evict steering/heap steering/siphash steering/slab"},
 		"steering/maglev":  {pure: true},
 		"steering/cid":     {pure: true, ours: "steering/siphash"},
-		"snat":             {pure: true},
+		"snat":             {pure: true, ours: "api/v1"},
 		"testbed/pace":     {pure: true},
 		"testbed/measure":  {pure: true, others: "github.com/HdrHistogram/hdrhistogram-go"},
 		"steering/packet":  {pure: true, ours: "steering/flow"},
@@ -106,7 +106,7 @@ func mayImport() map[string]may {
 		"testbed/programs":  {ours: "testbed/netlab testbed/procstat testbed/scratch"},
 		"bench":             {ours: "udpio testbed/netlab testbed/measure testbed/pace testbed/procstat testbed/plot testbed/programs testbed/scratch terminal", others: "github.com/cilium/ebpf"},
 		"bench/programcost": {ours: "datapath/ebpf datapath/ebpf/attach datapath/ebpf/bpf datapath/ebpf/generator datapath/ebpf/maps datapath/ebpf/nexthop steering/lb", others: "github.com/cilium/ebpf github.com/vishvananda/"},
-		"bench/snatlab":     {ours: "testbed/netlab snat testbed/plot testbed/programs tcpscale terminal"},
+		"bench/snatlab":     {ours: "api/v1 testbed/netlab snat testbed/plot testbed/programs tcpscale terminal"},
 		"bench/demo":        {ours: "client coap/client control/admin testbed/measure testbed/plot testbed/scratch terminal testbed/programs"},
 		"../web":            {},
 		// 7
