@@ -10,7 +10,6 @@ import (
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/coap/node"
-	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
@@ -26,7 +25,6 @@ func TestOutputHasItsPublicForm(t *testing.T) {
 	for _, c := range []struct{ printed, public any }{
 		{filled(new(node.Status)), new(v1.CoAPStatus)},
 		{&result, new(v1.BenchResult)},
-		{filled(new(tcpscale.Report)), new(v1.TCPReport)},
 	} {
 		printed, err := json.Marshal(c.printed)
 		if err != nil {
