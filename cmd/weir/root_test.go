@@ -78,7 +78,7 @@ func TestHelpNamesEveryFamily(t *testing.T) {
 		switch name := family.Name(); name {
 		case "help", "completion", "man", "version":
 		default:
-			if !regexp.MustCompile(`\b`+name+`\b`).MatchString(root.Long) {
+			if !regexp.MustCompile(`\b` + name + `\b`).MatchString(root.Long) {
 				t.Errorf("weir --help does not say what %s is for", name)
 			}
 		}

@@ -130,12 +130,17 @@ func TestHelpFitsTheTerminal(t *testing.T) {
 				if code != 0 || !strings.Contains(text, "Usage:") {
 					t.Fatalf("exit code %d:\n%s", code, text)
 				}
-				examples := false
+				examples, flags := false, false
 				for _, line := range s.Lines() {
+					line = strings.TrimRight(line, " ")
 					examples = line == "Examples:" || examples && line != ""
-					if !examples && len([]rune(strings.TrimRight(line, " "))) > width {
+					if !examples && len([]rune(line)) > width {
 						t.Errorf("broken by the terminal: %s", line)
 					}
+					if flags && width == 80 && line != "" && !strings.HasPrefix(line, "  ") && !strings.HasPrefix(line, "Use ") {
+						t.Errorf("not below its flag: %s", line)
+					}
+					flags = flags && line != "" || line == "Flags:"
 				}
 			})
 		}
