@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/weir-lb/weir/api/v1"
@@ -107,6 +108,7 @@ curl --unix-socket /run/weir/nat.sock --data-binary info http://localhost/consol
 	flags.BoolVar(&f.json, "json", false, "print the statistics as JSON at the end; console answers go to standard error")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, cli.QuietUsage)
 	f.ServeFlags.Add(cmd, cli.NATPart())
+	cmd.SetFlagErrorFunc(natFlagError)
 	return cmd
 }
 
@@ -228,7 +230,7 @@ func natSpec(ctx context.Context, f *natFlags, listen, destinations []string) (l
 			}
 		}
 		if len(f.nodes) != len(destinations) {
-			return lb.Spec{}, fmt.Errorf("--nodes: %d node ids for %d destinations", len(f.nodes), len(destinations))
+			return lb.Spec{}, fmt.Errorf("--node-ids: %d node ids for %d destinations", len(f.nodes), len(destinations))
 		}
 	}
 	for i, text := range destinations {
@@ -249,6 +251,18 @@ func natSpec(ctx context.Context, f *natFlags, listen, destinations []string) (l
 		return lb.Spec{}, err
 	}
 	return lb.Spec{HashKey: &key, Services: []lb.ServiceSpec{service}}, nil
+}
+
+// natFlagError names the flags that stand for Californium's, which have one dash.
+func natFlagError(cmd *cobra.Command, err error) error {
+	if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
+		for theirs, ours := range map[string]string{"tnat=": "--nat-timeout", "tlb=": "--destination-timeout"} {
+			if milliseconds, ok := strings.CutPrefix(unknown.GetSpecifiedShortnames(), theirs); ok {
+				err = fmt.Errorf("-%s%s is cf-nat's; write %s %sms", theirs, milliseconds, ours, milliseconds)
+			}
+		}
+	}
+	return cmd.Root().FlagErrorFunc()(cmd, err)
 }
 
 // resolveListen reads HOST:PORT, or :PORT for every address.
