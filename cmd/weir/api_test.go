@@ -11,8 +11,6 @@ import (
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/coap/node"
-	"github.com/weir-lb/weir/internal/snat"
-	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
@@ -28,12 +26,6 @@ func TestOutputHasItsPublicForm(t *testing.T) {
 	for _, c := range []struct{ printed, public any }{
 		{filled(new(node.Status)), new(v1.CoAPStatus)},
 		{&result, new(v1.BenchResult)},
-		{filled(new(tcpscale.Report)), new(v1.TCPReport)},
-		{filled(new(snat.Plan)), new(v1.SNATPlan)},
-		{filled(new(snat.Rule)), new(v1.SNATRule)},
-		{filled(new(snat.Size)), new(v1.SNATSize)},
-		{filled(new(snat.Cell)), new(v1.SNATCell)},
-		{filled(new(snat.Run)), new(v1.SNATRun)},
 	} {
 		printed, err := json.Marshal(c.printed)
 		if err != nil {

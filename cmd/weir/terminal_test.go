@@ -48,3 +48,31 @@ func TestTablesFitTheTerminal(t *testing.T) {
 		}
 	}
 }
+
+// Help fits the terminal, its examples excepted: a line that the shell takes must be one line.
+func TestHelpFitsTheTerminal(t *testing.T) {
+	for _, command := range []string{"", "tcp bench", "coap bench", "snat simulate", "lb run", "check"} {
+		for _, width := range []int{40, 80} {
+			t.Run(fmt.Sprint(command, " ", width), func(t *testing.T) {
+				t.Parallel()
+				s := terminaltest.Start(t, width, 24, append(append([]string{os.Args[0]}, strings.Fields(command)...), "--help")...)
+				code, text := s.Ended()
+				if code != 0 || !strings.Contains(text, "Usage:") {
+					t.Fatalf("exit code %d:\n%s", code, text)
+				}
+				examples, flags := false, false
+				for _, line := range s.Lines() {
+					line = strings.TrimRight(line, " ")
+					examples = line == "Examples:" || examples && line != ""
+					if !examples && len([]rune(line)) > width {
+						t.Errorf("broken by the terminal: %s", line)
+					}
+					if flags && width == 80 && line != "" && !strings.HasPrefix(line, "  ") && !strings.HasPrefix(line, "Use ") {
+						t.Errorf("not below its flag: %s", line)
+					}
+					flags = flags && line != "" || line == "Flags:"
+				}
+			})
+		}
+	}
+}

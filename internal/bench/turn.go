@@ -12,7 +12,7 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
-// Roads of [Turn]; a peer's are called after it. A server alone gets ChannelData from the generator; with "cat" the generator sends plain UDP to a turncat
+// Paths of [Turn]; a peer's are called after it. A server alone gets ChannelData from the generator; with "cat" the generator sends plain UDP to a turncat
 // for each client.
 const (
 	pathTurnDirect  = "direct"

@@ -102,6 +102,7 @@ curl --unix-socket /run/weir/nat.sock --data-binary info http://localhost/consol
 	flags.BoolVar(&f.json, "json", false, "print the statistics as JSON at the end; console answers go to standard error")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, cli.QuietUsage)
 	f.ServeFlags.Add(cmd, cli.NATPart())
+	cmd.SetFlagErrorFunc(natFlagError)
 	return cmd
 }
 

@@ -9,8 +9,10 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weir-lb/weir/internal/datapath/udpnat"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -34,6 +36,18 @@ func natAddresses(cmd *cobra.Command, args []string) (listen, destinations []str
 		return nil, nil, errors.New("no destination; write for instance weir nat :5784 localhost:5684")
 	}
 	return listen, destinations, nil
+}
+
+// natFlagError names the flags that stand for Californium's, which have one dash.
+func natFlagError(cmd *cobra.Command, err error) error {
+	if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
+		for theirs, ours := range map[string]string{"tnat=": "--nat-timeout", "tlb=": "--destination-timeout"} {
+			if milliseconds, ok := strings.CutPrefix(unknown.GetSpecifiedShortnames(), theirs); ok {
+				err = fmt.Errorf("-%s%s is cf-nat's; write %s %sms", theirs, milliseconds, ours, milliseconds)
+			}
+		}
+	}
+	return cmd.Root().FlagErrorFunc()(cmd, err)
 }
 
 // natSpec returns the one service that the arguments describe.
@@ -71,7 +85,7 @@ func natSpec(ctx context.Context, f *natFlags, listen, destinations []string) (l
 			}
 		}
 		if len(f.nodes) != len(destinations) {
-			return lb.Spec{}, fmt.Errorf("--nodes: %d node ids for %d destinations", len(f.nodes), len(destinations))
+			return lb.Spec{}, fmt.Errorf("--node-ids: %d node ids for %d destinations", len(f.nodes), len(destinations))
 		}
 	}
 	for i, text := range destinations {

@@ -43,14 +43,14 @@ func TestRootSnatLab(t *testing.T) {
 	for i, want := range []int{1024, 8000, 3000, 3000, 4000, 64512, 2000} {
 		c := result.Cells[i]
 		if c.Scenario == "pods" {
-			if c.Weir.Measured != nil || !strings.Contains(c.Weir.NotRun, "no translator") {
+			if c.Weir.SNATMeasured != nil || !strings.Contains(c.Weir.NotRun, "no translator") {
 				t.Errorf("%s: %+v", c.Scenario, c.Weir)
 			}
 			continue
 		}
 		full := int64(want) < c.Plan.Demand && c.Scenario != "external" // its node refuses: Weir keeps the ports that it gets
-		if c.Weir.Measured == nil || c.Weir.Held != want || c.Weir.Server != want || !c.Agree || (c.Weir.Exhausted > 0) != full {
-			t.Errorf("%s: %+v", c.Scenario, c.Weir.Measured)
+		if c.Weir.SNATMeasured == nil || c.Weir.Held != want || c.Weir.Server != want || !c.Agree || (c.Weir.Exhausted > 0) != full {
+			t.Errorf("%s: %+v", c.Scenario, c.Weir.SNATMeasured)
 		}
 	}
 	if text := clitest.ReadPage(t, page); !strings.Contains(text, "T: kube-proxy") || !strings.Contains(text, "<polyline") {
