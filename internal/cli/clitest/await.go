@@ -10,7 +10,6 @@ import (
 	"time"
 )
 
-// WaitFor returns once the text matches.
 // WaitFor waits until the text matches, and returns the match and its groups.
 func WaitFor(t *testing.T, text *LockedBuffer, pattern string) []string {
 	t.Helper()
@@ -25,7 +24,6 @@ func WaitFor(t *testing.T, text *LockedBuffer, pattern string) []string {
 	}
 }
 
-// Must ends the test on an error of its own set-up.
 // Must ends the test with an error.
 func Must(t *testing.T, err error) {
 	t.Helper()

@@ -48,7 +48,7 @@ func Main(m *testing.M, families ...cli.Family) {
 	os.Exit(m.Run())
 }
 
-// TakesSeconds is for a test that does: it runs beside others, and not at all with -short.
+// TakesSeconds marks a test that takes seconds: it runs in parallel with others, and not at all with -short.
 func TakesSeconds(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -90,7 +90,7 @@ func reportStarted() {
 	}
 }
 
-// Process is a weir that runs beside the test, reached through its admin socket.
+// Process is a weir process that a test has started; the test reaches it through its admin socket.
 type Process struct {
 	T      testing.TB
 	Name   string
@@ -260,7 +260,7 @@ func (p *Process) Console(line string) string {
 	return string(text)
 }
 
-// FreeAddresses returns UDP addresses on loopback that nobody else takes while the test runs.
+// FreeAddresses returns UDP addresses on loopback that no other test takes while this one runs.
 func FreeAddresses(t testing.TB, n int) []string {
 	t.Helper()
 	addresses := make([]string, n)
