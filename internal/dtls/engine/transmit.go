@@ -117,10 +117,13 @@ func (t *transmit) gather() []udpio.Message {
 	return t.sorted
 }
 
-// Send seals one message for p, the parts one after the other, and queues it; the worker writes the batch at the end of its
-// current round. It returns false if p is closed, if the message exceeds MaxPayload, or if the amplification limit of an unproven
-// address forbids it. It copies the parts.
-func (w *Worker) Send(p *Peer, parts ...[]byte) bool {
+// Send seals payload for p and queues it; the worker writes the batch at the end of its current round. It returns false if p
+// is closed, if payload exceeds MaxPayload, or if the amplification limit of an unproven address forbids it. It copies
+// payload.
+func (w *Worker) Send(p *Peer, payload []byte) bool { return w.SendParts(p, payload) }
+
+// SendParts is Send for a payload that consists of parts, one after the other.
+func (w *Worker) SendParts(p *Peer, parts ...[]byte) bool {
 	n := 0
 	for _, part := range parts {
 		n += len(part)

@@ -35,13 +35,6 @@ type dtlsListener struct {
 	fronts      []*dtlsFront                          // by worker
 }
 
-// dtlsSuites are the cipher suites, the cheapest first.
-var dtlsSuites = []record.Suite{
-	record.ECDHEECDSAWithAES128GCMSHA256, record.ECDHERSAWithAES128GCMSHA256,
-	record.ECDHEECDSAWithAES256GCMSHA384, record.ECDHERSAWithAES256GCMSHA384,
-	record.ECDHEECDSAWithAES128CCM, record.ECDHEECDSAWithAES128CCM8, record.ECDHEECDSAWithAES256CCM, record.ECDHEECDSAWithAES256CCM8,
-}
-
 // openDTLSLocked binds the sockets of a DTLS listener, one for each worker. The caller holds g.mu.
 func (g *Gateway) openDTLSLocked(l *listener) error {
 	s := &streamServer{gateway: g, shared: g.streams, listener: l}
@@ -79,7 +72,7 @@ func (d *dtlsListener) embed(all []*worker, cids *engine.CIDs) error {
 		owners[i] = engine.Owner{Write: f.write, Wake: func() { w.post(func(*worker) { f.engine.TakeOver(f.now()) }) }}
 	}
 	engines, err := engine.Embed(engine.Config{
-		Credentials: &d.credentials, Suites: dtlsSuites, MTU: dtlsMTU, CIDs: cids, HandshakeLife: handshakeTime, Batch: dtlsBatch,
+		Credentials: &d.credentials, Suites: record.CertificateSuites(), MTU: dtlsMTU, CIDs: cids, HandshakeLife: handshakeTime, Batch: dtlsBatch,
 		MaxSessions: maxSessions, MaxHalfOpen: maxSessions, // Admit keeps the configured limits
 		NewHandler: func(w *engine.Worker) engine.Handler { return d.fronts[w.ID()] },
 	}, owners)

@@ -197,7 +197,7 @@ func (s *dtlsSession) deliver(head, body []byte) bool {
 	if s.ended {
 		return true // lost with the session
 	}
-	return s.front.engine.Worker().Send(s.peer, head, body, padding[:-(len(head)+len(body))&3])
+	return s.front.engine.Worker().SendParts(s.peer, head, body, padding[:-(len(head)+len(body))&3])
 }
 
 // flush implements stream.flush. The worker's flush writes what the engine has queued.
