@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/snat"
 )
 
@@ -101,7 +102,7 @@ func TestRunsAreAsBefore(t *testing.T) {
 		if r.Opened != r.Closed+r.Evicted+r.Last && s.Traffic.Policy != snat.Original {
 			t.Errorf("%s: %d opened, %d closed, %d left", name, r.Opened, r.Closed, r.Last)
 		}
-		r.Series = snat.Series{Held: every(r.Series.Held), Waiting: every(r.Series.Waiting), Tried: every(r.Series.Tried), Failed: every(r.Series.Failed)}
+		r.Series = v1.SNATSeries{Held: every(r.Series.Held), Waiting: every(r.Series.Waiting), Tried: every(r.Series.Tried), Failed: every(r.Series.Failed)}
 		r.Mean = math.Round(r.Mean) // a sum, whose last digits may differ between processors
 		for i := range r.Stages {
 			r.Stages[i].Active, r.Stages[i].Busy = every(r.Stages[i].Active), every(r.Stages[i].Busy)

@@ -109,7 +109,8 @@ func (w *world) unique() {
 // time: what is forwarded can be answered, flows stay apart, and nothing is left over in the end.
 func TestTranslationsGoBack(t *testing.T) {
 	for _, c := range []struct{ name, snat, port string }{
-		{"own addresses", "", ""}, {"own ports", "", ", port: 7000"},
+		{"own addresses", "", ""},
+		{"own ports", "", ", port: 7000"},
 		{"small pool", "  snat: {addresses: [10.9.0.1], ports: 2000-2063}\n", ", port: 7000"},
 		{"two addresses", "  snat: {addresses: [10.9.0.1, 10.9.0.2], ports: 1000-1199}\n", ""},
 	} {
