@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 )
 
@@ -114,7 +115,7 @@ func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err
 	wake := slept + r.config.Duration + moveWait
 	sleepers := coapBench(r.config.Binary, uri, floodSleepers, "--requests", "2", "--interval", wake.String(), "--quiet")
 	type outcome struct {
-		stats coapStats
+		stats v1.CoAPBenchStats
 		err   error
 	}
 	started := time.Now()

@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/coap/client"
 	"github.com/weir-lb/weir/internal/terminal"
 	"github.com/weir-lb/weir/internal/testbed/measure"
@@ -145,7 +146,7 @@ const shortest = 500 * time.Millisecond
 
 // load runs the clients, disturbs them on schedule and judges what came of it.
 func (s *system) load(ctx context.Context, cfg Config) (r *Result, err error) {
-	r = &Result{Clients: cfg.Clients, Nodes: cfg.Nodes, Seed: cfg.Seed, asked: cfg.Duration}
+	r = &Result{Demo: v1.Demo{Clients: cfg.Clients, Nodes: cfg.Nodes, Seed: cfg.Seed}, asked: cfg.Duration}
 	v := &view{live: terminal.NewLive(cfg.Out), total: cfg.Duration}
 	defer v.live.Keep()
 	plan := schedule(cfg.Duration)
@@ -250,9 +251,9 @@ func (s *system) finish(ctx context.Context, r *Result, bench client.BenchResult
 }
 
 // disturb does one thing through the balancer's console, as an operator would.
-func (s *system) disturb(ctx context.Context, k kind, at time.Duration) Event {
+func (s *system) disturb(ctx context.Context, k kind, at time.Duration) v1.DemoEvent {
 	last := len(s.backend)
-	e := Event{At: at.Seconds(), Kind: string(k), Label: k.words(s.clients, last)}
+	e := v1.DemoEvent{At: at.Seconds(), Kind: string(k), Label: k.words(s.clients, last)}
 	line := string(k)
 	if k == drain {
 		line += " " + s.backend[last-1]
@@ -295,28 +296,6 @@ func (s *system) console(ctx context.Context, line string) (string, error) {
 	return answer, nil
 }
 
-// natStatus is what the demo reads of the balancer's /status.
-type natStatus struct {
-	NAT struct {
-		Backends []struct {
-			Addr    string `json:"address"`
-			Entries int    `json:"entries"`
-		} `json:"backends"`
-	} `json:"nat"`
-}
-
-// nodeStatus is what the demo reads of a node's /status.
-type nodeStatus struct {
-	Listeners []struct {
-		Engine struct {
-			Sessions int `json:"sessions"`
-		} `json:"engine"`
-		Cluster struct {
-			Forwarded uint64 `json:"forwarded"`
-		} `json:"cluster"`
-	} `json:"listeners"`
-}
-
 // tick asks every node. One that is too busy to answer counts as before and is in the error.
 func (s *system) tick(ctx context.Context, snap client.Snapshot) (tick, error) {
 	t := tick{
@@ -328,29 +307,31 @@ func (s *system) tick(ctx context.Context, snap client.Snapshot) (tick, error) {
 	plain := s.plain.stats()
 	t.plainLost, t.plainMade, t.plainRequests = plain.LostSessions, plain.Handshakes, plain.Requests
 	var errs []error
-	var nat natStatus
+	var nat v1.NATStatus
 	if err := s.nat.door.Get(ctx, "/status", nil, &nat); err != nil {
 		errs = append(errs, fmt.Errorf("status of %s: %w", s.nat.name, err))
 	}
 	t.clients = make([]int, len(s.backend))
 	for _, b := range nat.NAT.Backends {
-		if i := slices.Index(s.backend, b.Addr); i >= 0 {
-			t.clients[i] = b.Entries
+		if i := slices.Index(s.backend, b.Addr.String()); i >= 0 {
+			t.clients[i] = int(b.Entries)
 		}
 	}
 	for i, n := range s.nodes {
-		var status nodeStatus
+		var status v1.CoAPStatus
 		if err := n.door.Get(ctx, "/status", nil, &status); err != nil {
 			errs = append(errs, fmt.Errorf("status of %s: %w", n.name, err))
 			t.sessions, t.forwarded = append(t.sessions, s.before.sessions[i]), append(t.forwarded, s.before.forwarded[i])
 			continue
 		}
-		sessions, forwarded := 0, uint64(0)
+		sessions, forwarded := uint64(0), uint64(0)
 		for _, l := range status.Listeners {
 			sessions += l.Engine.Sessions
-			forwarded += l.Cluster.Forwarded
+			if l.Cluster != nil {
+				forwarded += l.Cluster.Forwarded
+			}
 		}
-		t.sessions, t.forwarded = append(t.sessions, sessions), append(t.forwarded, forwarded)
+		t.sessions, t.forwarded = append(t.sessions, int(sessions)), append(t.forwarded, forwarded)
 	}
 	s.before = t
 	return t, errors.Join(errs...)
