@@ -107,7 +107,7 @@ func mayImport() map[string]may {
 		"bench":             {ours: "api/v1 udpio testbed/netlab testbed/measure testbed/pace testbed/procstat testbed/plot testbed/programs testbed/scratch terminal", others: "github.com/cilium/ebpf"},
 		"bench/programcost": {ours: "api/v1 datapath/ebpf datapath/ebpf/attach datapath/ebpf/bpf datapath/ebpf/generator datapath/ebpf/maps datapath/ebpf/nexthop steering/lb", others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"bench/snatlab":     {ours: "api/v1 testbed/netlab snat testbed/plot testbed/programs tcpscale terminal"},
-		"bench/demo":        {ours: "api/v1 client coap/client control/admin testbed/measure testbed/plot testbed/scratch terminal testbed/programs"},
+		"bench/demo":        {ours: "api/v1 coap/client control/admin testbed/measure testbed/plot testbed/scratch terminal testbed/programs"},
 		"../web":            {},
 		// 7
 		"cli":           {ours: "client control/admin control/config privilege readfile terminal testbed/netlab testbed/programs testbed/scratch web", others: cobra},

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 // flood sends small UDP datagrams as fast as one thread can, in whole frames past the sender's stack, and counts those
@@ -66,7 +67,7 @@ func (f *flood) run(ctx context.Context) (round, error) {
 	if err != nil {
 		return round{}, err
 	}
-	if bad := now.since(losses)[lossChecksum]; bad > 0 {
+	if bad := since(losses, now)[lossChecksum]; bad > 0 {
 		return round{}, fmt.Errorf("%d datagrams arrived with a wrong checksum", bad)
 	}
 	return r, nil
@@ -90,7 +91,7 @@ func (f *flood) count(ctx context.Context, arrived func() (uint64, error)) (r ro
 	if r.sent, r.elapsed, err = sender.send(ctx); err != nil {
 		return r, err
 	}
-	if err := sleep(ctx, 20*time.Millisecond); err != nil { // what is under way still counts
+	if err := programs.Sleep(ctx, 20*time.Millisecond); err != nil { // what is under way still counts
 		return r, err
 	}
 	after, err := arrived()
@@ -121,7 +122,7 @@ func (f *flood) warm(ctx context.Context, sender floodSender, arrived func() (ui
 		if err := sender.burst(); err != nil {
 			return err
 		}
-		if err := sleep(ctx, 10*time.Millisecond); err != nil {
+		if err := programs.Sleep(ctx, 10*time.Millisecond); err != nil {
 			return err
 		}
 		now, err := arrived()

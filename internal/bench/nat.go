@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/weir-lb/weir/api/v1"
@@ -102,7 +100,7 @@ func NAT(ctx context.Context, config NATConfig) (result NATResult, err error) {
 	}
 	result = NATResult{
 		Clients: config.Clients, Requests: config.Requests, Rounds: config.Rounds, Payload: config.Payload,
-		Cores: runtime.NumCPU(), Kernel: kernelRelease(), Network: "loopback of the host",
+		Cores: runtime.NumCPU(), Kernel: procstat.KernelRelease(), Network: "loopback of the host",
 	}
 	var topology *netlab.Topology
 	if netlab.Privileged() == nil { // connection tracking costs every path of its namespace
@@ -275,21 +273,10 @@ func (b *natBench) summary() []v1.NATBenchRow {
 // treeCPU is the time of a process and its living children: socat has one for each client.
 func treeCPU(pid int) (time.Duration, error) {
 	sum, err := procstat.CPU(pid)
-	if err != nil {
-		return 0, err
-	}
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-	if err != nil {
-		return sum, nil // a kernel without the file; only socat has children
-	}
-	for _, child := range strings.Fields(string(children)) {
-		id, err := strconv.Atoi(child)
-		if err != nil {
-			continue
-		}
-		if cpu, err := procstat.CPU(id); err == nil { // it may have ended since
+	for _, child := range procstat.Descendants(pid) {
+		if cpu, err := procstat.CPU(child); err == nil { // it may have ended since
 			sum += cpu
 		}
 	}
-	return sum, nil
+	return sum, err
 }

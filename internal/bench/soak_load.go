@@ -176,7 +176,7 @@ func repeatedly(ctx context.Context, every time.Duration, do func(round int) err
 		if next = next.Add(every); next.Before(time.Now()) {
 			next = time.Now()
 		}
-		if sleep(ctx, time.Until(next)) != nil {
+		if programs.Sleep(ctx, time.Until(next)) != nil {
 			return nil
 		}
 	}

@@ -87,7 +87,7 @@ func (i *turnIperf) run(ctx context.Context, s *turnStage, path *turnPath, load 
 // try starts a client for each connection, waits for all, and reads what the server told each of them.
 func (i *turnIperf) try(ctx context.Context, s *turnStage, path *turnPath, load turnLoad) (phase turnPhase, err error) {
 	phase.load = load
-	if err := sleep(ctx, time.Until(i.last.Add(iperfPause))); err != nil {
+	if err := programs.Sleep(ctx, time.Until(i.last.Add(iperfPause))); err != nil {
 		return phase, err
 	}
 	defer func() { i.last = time.Now() }()
@@ -111,7 +111,7 @@ func (i *turnIperf) try(ctx context.Context, s *turnStage, path *turnPath, load 
 		if err := s.Running.Start(s.clients, c.cmd); err != nil {
 			return phase, err
 		}
-		if err := sleep(ctx, iperfStagger); err != nil {
+		if err := programs.Sleep(ctx, iperfStagger); err != nil {
 			return phase, err
 		}
 	}
