@@ -104,7 +104,7 @@ func mayImport() map[string]may {
 		"turn/turncat":      {ours: "turn/requests udpio readfile workers", others: pion},
 		"turn/load":         {ours: "api/v1 turn/requests udpio testbed/measure testbed/procstat testbed/pace", others: pion + "stun"},
 		"testbed/programs":  {ours: "testbed/netlab testbed/procstat testbed/scratch"},
-		"bench":             {ours: "api/v1 udpio testbed/netlab testbed/measure testbed/pace testbed/procstat testbed/plot testbed/programs testbed/scratch terminal", others: "github.com/cilium/ebpf"},
+		"bench":             {ours: "api/v1 steering/packet turn/requests udpio testbed/netlab testbed/measure testbed/pace testbed/procstat testbed/plot testbed/programs testbed/scratch terminal", others: "github.com/cilium/ebpf " + pion + "stun"},
 		"bench/programcost": {ours: "api/v1 datapath/ebpf datapath/ebpf/attach datapath/ebpf/bpf datapath/ebpf/generator datapath/ebpf/maps datapath/ebpf/nexthop steering/lb", others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"bench/snatlab":     {ours: "api/v1 testbed/netlab snat testbed/plot testbed/programs tcpscale terminal"},
 		"bench/demo":        {ours: "api/v1 coap/client control/admin testbed/measure testbed/plot testbed/scratch terminal testbed/programs"},
