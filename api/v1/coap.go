@@ -160,3 +160,39 @@ type CoAPSession struct {
 	Identity string `json:"identity"` // of the pre-shared key
 	ID       uint32 `json:"id"`       // names the session in logs; derived from its keys, reveals nothing
 }
+
+// CoAPBench is what `weir coap bench --json` prints.
+type CoAPBench struct {
+	Result    BenchResult      `json:"result"`    // in the form of all measurements
+	Stats     CoAPBenchStats   `json:"stats"`     // since the start
+	Setup     float64          `json:"setup_s"`   // seconds for all clients and handshakes
+	Handshake *BenchLatency    `json:"handshake"` // null: there was none
+	Groups    []CoAPBenchGroup `json:"groups"`    // how evenly the clients were served
+}
+
+// CoAPBenchStats counts since the start of a load. Every field but Clients only grows.
+type CoAPBenchStats struct {
+	Requests        uint64 `json:"requests"`         // answered with success (2.xx)
+	Failed          uint64 `json:"failed"`           // answered with an error (4.xx, 5.xx) or RST
+	Lost            uint64 `json:"lost"`             // requests without an answer after all retransmissions
+	Retransmissions uint64 `json:"retransmissions"`  // of requests
+	Errors          uint64 `json:"errors"`           // transmission errors: requests lost, failed, and failed handshakes
+	Handshakes      uint64 `json:"handshakes"`       // completed
+	Rehandshakes    uint64 `json:"rehandshakes"`     // completed or begun by a client that had had a session
+	HandshakeErrors uint64 `json:"handshake_errors"` // timed out or refused
+	LostSessions    uint64 `json:"lost_sessions"`    // sessions given up: fatal alert or a lost request
+	Rebinds         uint64 `json:"rebinds"`          // changes of a client's source port
+	Moves           uint64 `json:"moves"`            // of those, to another source address
+	PathChallenges  uint64 `json:"path_challenges"`  // of the server, answered, after a change of address (RFC 9853)
+	FirstBlocks     uint64 `json:"first_blocks"`     // answers of which only the first block was taken (RFC 7959)
+	Refused         uint64 `json:"refused"`          // datagrams the kernel or the server's host refused (nothing listens, no buffer)
+	Stray           uint64 `json:"stray"`            // datagrams and records that belong to nothing (late duplicates, forgeries)
+	Clients         int    `json:"clients"`          // with a session now (or started, without DTLS)
+}
+
+// CoAPBenchGroup is a set of clients that had about the same number of answered requests.
+type CoAPBenchGroup struct {
+	Clients int    `json:"clients"` // in the group
+	From    uint64 `json:"from"`    // least number of requests
+	To      uint64 `json:"to"`      // largest number of requests
+}
