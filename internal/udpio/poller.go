@@ -48,7 +48,9 @@ func (p *Poller) AddConn(c *Conn, token uint64) error { return p.add(c.fd, token
 func (p *Poller) AddStream(s *Stream, token uint64) error { return p.add(s.FD(), token) }
 
 // AwaitRoom sets whether Wait reports the token of a watched Stream also while the kernel accepts bytes to send.
-func (p *Poller) AwaitRoom(s *Stream, token uint64, on bool) error { return p.Await(s, token, true, on) }
+func (p *Poller) AwaitRoom(s *Stream, token uint64, on bool) error {
+	return p.Await(s, token, true, on)
+}
 
 // Await sets when Wait reports the token of a watched Stream: while there are bytes to read, while the kernel accepts bytes to
 // send. It always reports errors.

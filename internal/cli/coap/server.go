@@ -61,6 +61,8 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 	cmd.Args = f.config.Args
 	flags.StringSliceVar(&f.server.Listen, "listen", nil, "addresses of plain CoAP (default :5783 outside of a cluster)")
 	flags.StringSliceVar(&f.server.DTLS, "dtls", nil, "addresses of CoAP over DTLS (default :5784 outside of a cluster)")
+	flags.StringSliceVar(&f.server.TCP, "listen-tcp", nil, "addresses of CoAP over TCP (default none)")
+	flags.StringSliceVar(&f.server.TLS, "listen-tls", nil, "addresses of CoAP over TLS (default none)")
 	flags.StringArrayVar(&f.cluster, "dtls-cluster", nil, "nodes of the cluster, DTLS;MANAGEMENT;ID,...; may be repeated")
 	flags.BoolVar(&f.noBackward, "no-dtls-cluster-backward", false, "answer forwarded records directly instead of through the node they came by")
 	flags.BoolVar(&f.dtlsOnly, "dtls-only", false, "no plain listener")
@@ -100,6 +102,8 @@ func coapServerConfig(cmd *cobra.Command, f *coapServerFlags) (node.Config, erro
 	}{
 		{"listen", func() { cfg.Listen = f.server.Listen }},
 		{"dtls", func() { cfg.DTLS = f.server.DTLS }},
+		{"listen-tcp", func() { cfg.TCP = f.server.TCP }},
+		{"listen-tls", func() { cfg.TLS = f.server.TLS }},
 		{"node-id", func() { cfg.NodeID = &f.nodeID }},
 		{"cid-length", func() { cfg.CIDLength = f.server.CIDLength }},
 		{"workers", func() { cfg.Workers = f.server.Workers }},

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,8 +19,10 @@ import (
 
 // Config is one server process. Zero values take the defaults named.
 type Config struct {
-	Listen []string `yaml:"listen,omitempty" default:"none" bounds:"HOST:PORT or :PORT"` // addresses of plain CoAP over UDP
-	DTLS   []string `yaml:"dtls,omitempty" default:"none" bounds:"HOST:PORT or :PORT"`   // addresses of CoAP over DTLS outside of a cluster
+	Listen []string `yaml:"listen,omitempty" default:"none" bounds:"HOST:PORT or :PORT"`     // addresses of plain CoAP over UDP
+	DTLS   []string `yaml:"dtls,omitempty" default:"none" bounds:"HOST:PORT or :PORT"`       // addresses of CoAP over DTLS outside of a cluster
+	TCP    []string `yaml:"listen_tcp,omitempty" default:"none" bounds:"HOST:PORT or :PORT"` // addresses of CoAP over TCP
+	TLS    []string `yaml:"listen_tls,omitempty" default:"none" bounds:"HOST:PORT or :PORT"` // addresses of CoAP over TLS
 	// Cluster: nodes that share sessions by connection id; adds a DTLS listener for each own node.
 	Cluster *cluster.Config `yaml:"cluster,omitempty" default:"none"`
 
@@ -28,6 +31,8 @@ type Config struct {
 	Workers     int           `yaml:"workers,omitempty" default:"one per core" range:"1 to 256"`    // workers of each listener
 	MaxSessions int           `yaml:"max_sessions,omitempty" default:"65536" range:"1 to 16777216"` // sessions of each worker
 	SessionIdle time.Duration `yaml:"session_idle,omitempty" default:"never" range:"10s to 8760h"`  // closes DTLS sessions that have been silent for so long
+
+	StreamIdle time.Duration `yaml:"stream_idle,omitempty" default:"1h" range:"10s to 8760h"` // closes TCP and TLS connections that have been silent for so long
 
 	// Trusted: sources whose plain requests are answered in full at once: in a network in which nobody can forge a source.
 	// Others but loopback get at most three times what they send until they have proven their address.
@@ -47,6 +52,8 @@ type Config struct {
 	// while the node serves. ClientAuth says whether clients are asked for certificates.
 	Credentials *atomic.Pointer[handshake.Credentials] `yaml:"-"`
 	ClientAuth  handshake.ClientAuth                   `yaml:"-"`
+	// TLSConfig is that of the TLS listeners; required if there are any.
+	TLSConfig *tls.Config `yaml:"-"`
 	// Resumption lets clients resume DTLS sessions; nil: every handshake is a full one.
 	Resumption *handshake.Resumption `yaml:"-"`
 
@@ -60,30 +67,23 @@ const (
 	maxCID     = 16
 	maxWorkers = 256
 
+	maxConnections = 16384 // of TCP and TLS, per worker
+
 	minSessionIdle = 10 * time.Second
 	maxSessionIdle = 365 * 24 * time.Hour
 )
 
 // Validate reports the first invalid value, with its key.
 func (c *Config) Validate() error {
-	if len(c.Listen) == 0 && len(c.DTLS) == 0 && c.Cluster == nil {
-		return errors.New("listen: nothing to serve; set listen, dtls or cluster, for example listen: [\":5783\"]")
+	if len(c.Listen)+len(c.DTLS)+len(c.TCP)+len(c.TLS) == 0 && c.Cluster == nil {
+		return errors.New("listen: nothing to serve; set listen, dtls, listen_tcp, listen_tls or cluster, for example listen: [\":5783\"]")
 	}
 	taken := map[string]string{}
-	for _, list := range []struct {
-		key   string
-		items []string
-	}{{"listen", c.Listen}, {"dtls", c.DTLS}} {
-		for i, address := range list.items {
-			key := fmt.Sprintf("%s[%d]", list.key, i)
-			if err := checkAddress(address); err != nil {
-				return fmt.Errorf("%s: %w", key, err)
-			}
-			if other, ok := taken[address]; ok && !freePort(address) {
-				return fmt.Errorf("%s: %s is taken by %s; each listener needs its own", key, address, other)
-			}
-			taken[address] = key
-		}
+	if err := checkAddresses(taken, addressList{"listen", c.Listen}, addressList{"dtls", c.DTLS}); err != nil {
+		return err
+	}
+	if err := checkAddresses(map[string]string{}, addressList{"listen_tcp", c.TCP}, addressList{"listen_tls", c.TLS}); err != nil {
+		return err
 	}
 	if c.Cluster != nil {
 		if err := c.Cluster.Validate(); err != nil {
@@ -96,6 +96,29 @@ func (c *Config) Validate() error {
 		}
 	}
 	return c.validateSizes()
+}
+
+// addressList is the addresses of one key.
+type addressList struct {
+	key   string
+	items []string
+}
+
+// checkAddresses checks addresses of one protocol below that of CoAP, and enters them in taken.
+func checkAddresses(taken map[string]string, lists ...addressList) error {
+	for _, list := range lists {
+		for i, address := range list.items {
+			key := fmt.Sprintf("%s[%d]", list.key, i)
+			if err := checkAddress(address); err != nil {
+				return fmt.Errorf("%s: %w", key, err)
+			}
+			if other, ok := taken[address]; ok && !freePort(address) {
+				return fmt.Errorf("%s: %s is taken by %s; each listener needs its own", key, address, other)
+			}
+			taken[address] = key
+		}
+	}
+	return nil
 }
 
 func (c *Config) validateSizes() error {
@@ -115,6 +138,8 @@ func (c *Config) validateSizes() error {
 		return fmt.Errorf("max_sessions: %d is not between 0 (default) and %d", c.MaxSessions, 1<<24)
 	case c.SessionIdle != 0 && (c.SessionIdle < minSessionIdle || c.SessionIdle > maxSessionIdle):
 		return fmt.Errorf("session_idle: %s is not 0 (never) and not between %s and %s", c.SessionIdle, minSessionIdle, maxSessionIdle)
+	case c.StreamIdle != 0 && (c.StreamIdle < minSessionIdle || c.StreamIdle > maxSessionIdle):
+		return fmt.Errorf("stream_idle: %s is not between %s and %s", c.StreamIdle, minSessionIdle, maxSessionIdle)
 	case c.BlockSize != 0 && (c.BlockSize < 16 || c.BlockSize > 1024 || c.BlockSize&(c.BlockSize-1) != 0):
 		return fmt.Errorf("block_size: %d is no block size of RFC 7959; use 16, 32, 64, 128, 256, 512 or 1024", c.BlockSize)
 	case c.SeparateDelay < 0 || c.SeparateDelay > time.Minute:
