@@ -10,10 +10,12 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/cluster"
+	"github.com/weir-lb/weir/internal/coap/credentials"
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 )
 
@@ -41,6 +43,14 @@ type Config struct {
 	PSKFile         string `yaml:"psk_file,omitempty" default:"none"`                                      // file of IDENTITY=BASE64 lines
 	DemoCredentials *bool  `yaml:"demo_credentials,omitempty" default:"true without psk_file, else false"` // accept the public identities of Californium's sandbox
 
+	// Certificate and PrivateKey: PEM files, for DTLS and TLS. A private key without a certificate is a raw public key, over DTLS only.
+	Certificate string   `yaml:"certificate,omitempty" default:"none, with demo_credentials one that ends with the process"` // PEM file of the chain, the own certificate first
+	PrivateKey  string   `yaml:"private_key,omitempty" default:"none"`                                                       // PEM file
+	Trust       []string `yaml:"trust,omitempty" default:"none"`                                                             // PEM files of certificates and raw public keys of clients
+	TrustAll    bool     `yaml:"trust_all,omitempty" default:"false"`                                                        // trust the certificate or raw public key of every client
+	ClientCerts string   `yaml:"client_auth,omitempty" default:"none" bounds:"none, wanted or needed"`                       // whether clients are asked for certificates, or raw public keys
+	Resume      *bool    `yaml:"resumption,omitempty" default:"true"`                                                        // let clients resume DTLS sessions
+
 	Benchmark *bool `yaml:"benchmark,omitempty" default:"true"` // serve /benchmark
 	// BlockSize: longest payload of a message in bytes, a power of two; longer ones are sent in blocks.
 	BlockSize int `yaml:"block_size,omitempty" default:"1024, with plugtest 64" range:"16 to 1024"`
@@ -48,13 +58,13 @@ type Config struct {
 	Plugtest      bool          `yaml:"plugtest,omitempty" default:"false"`
 	SeparateDelay time.Duration `yaml:"separate_delay,omitempty" default:"1s" range:"0s to 1m"` // delay of the answers of /separate
 
-	// Credentials are the certificates of the DTLS listeners and whom they trust; nil: pre-shared keys only. Store replaces them
-	// while the node serves. ClientAuth says whether clients are asked for certificates.
+	// Credentials are the certificates of the DTLS listeners and whom they trust; nil: those of the files. Store replaces them
+	// while the node serves. ClientAuth says whether clients are asked for certificates; ClientCerts, if not empty, says it too.
 	Credentials *atomic.Pointer[handshake.Credentials] `yaml:"-"`
 	ClientAuth  handshake.ClientAuth                   `yaml:"-"`
-	// TLSConfig is that of the TLS listeners; required if there are any.
+	// TLSConfig is that of the TLS listeners; nil: with the certificate of the files.
 	TLSConfig *tls.Config `yaml:"-"`
-	// Resumption lets clients resume DTLS sessions; nil: every handshake is a full one.
+	// Resumption is what several nodes share to resume DTLS sessions; nil: this node has its own, if Resume says so.
 	Resumption *handshake.Resumption `yaml:"-"`
 
 	Version string       `yaml:"-"` // the "server" line of /context is "Weir " and this
@@ -142,6 +152,14 @@ func (c *Config) validateSizes() error {
 		return fmt.Errorf("stream_idle: %s is not between %s and %s", c.StreamIdle, minSessionIdle, maxSessionIdle)
 	case c.BlockSize != 0 && (c.BlockSize < 16 || c.BlockSize > 1024 || c.BlockSize&(c.BlockSize-1) != 0):
 		return fmt.Errorf("block_size: %d is no block size of RFC 7959; use 16, 32, 64, 128, 256, 512 or 1024", c.BlockSize)
+	case c.ClientCerts != "" && !slices.Contains([]string{"none", "wanted", "needed"}, strings.ToLower(c.ClientCerts)):
+		return fmt.Errorf("client_auth: %q is not none, wanted or needed", c.ClientCerts)
+	case c.Certificate != "" && c.PrivateKey == "":
+		return errors.New("certificate: it needs private_key, the key that it was made for")
+	case len(c.TLS) > 0 && c.TLSConfig == nil && c.Certificate == "" && !c.demo():
+		return errors.New("listen_tls: TLS needs certificate and private_key; weir coap certs writes some for tests")
+	case c.clientAuth() != handshake.ClientAuthNone && c.Credentials == nil && !c.TrustAll && len(c.Trust) == 0 && !c.demo():
+		return errors.New("client_auth: no client can be trusted; set trust, or trust_all")
 	case c.SeparateDelay < 0 || c.SeparateDelay > time.Minute:
 		return fmt.Errorf("separate_delay: %s is not between 0 and 1m", c.SeparateDelay)
 	}
@@ -235,6 +253,33 @@ func (c *Config) demo() bool {
 	return c.PSKFile == ""
 }
 
+// files are the certificate files of the configuration.
+func (c *Config) files() credentials.Files {
+	return credentials.Files{Certificate: c.Certificate, PrivateKey: c.PrivateKey, Trust: c.Trust, TrustAll: c.TrustAll}
+}
+
+// CredentialFiles are the files of keys and certificates, to watch for a change.
+func (c *Config) CredentialFiles() []string {
+	names := c.files().Names()
+	if c.PSKFile != "" {
+		names = append(names, c.PSKFile)
+	}
+	return names
+}
+
+// clientAuth says whether clients are asked for certificates.
+func (c *Config) clientAuth() handshake.ClientAuth {
+	switch strings.ToLower(c.ClientCerts) {
+	case "none":
+		return handshake.ClientAuthNone
+	case "wanted":
+		return handshake.ClientAuthWanted
+	case "needed":
+		return handshake.ClientAuthNeeded
+	}
+	return c.ClientAuth
+}
+
 // WithDefaults fills in what was left out.
 func (c Config) WithDefaults() Config {
 	if c.CIDLength == 0 {
@@ -245,6 +290,9 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.MaxSessions == 0 {
 		c.MaxSessions = 65536
+	}
+	if c.Resume == nil {
+		c.Resume = new(true)
 	}
 	if c.Benchmark == nil {
 		c.Benchmark = new(true)

@@ -14,18 +14,21 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/cluster"
+	"github.com/weir-lb/weir/internal/coap/credentials"
 	"github.com/weir-lb/weir/internal/coap/resource"
 	"github.com/weir-lb/weir/internal/coap/stream/streamserver"
 	"github.com/weir-lb/weir/internal/dtls/engine"
+	"github.com/weir-lb/weir/internal/dtls/handshake"
 )
 
 // Node is an open server process: its listeners and their engines.
 type Node struct {
-	cfg         Config
-	listeners   []*listener
-	plugtest    *plugtest // nil without
-	credentials atomic.Pointer[Credentials]
-	ran         atomic.Bool
+	cfg       Config
+	listeners []*listener
+	plugtest  *plugtest // nil without
+	keys      keys
+	resume    *handshake.Resumption // nil: DTLS sessions are not resumed
+	ran       atomic.Bool
 
 	mu         sync.Mutex
 	generation uint64 // of the credentials; guarded by mu
@@ -56,12 +59,14 @@ func Open(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	cfg = cfg.WithDefaults()
-	credentials, err := LoadCredentials(cfg.PSKFile, cfg.demo())
-	if err != nil {
+	n := &Node{cfg: cfg, generation: 1}
+	if err := n.loadKeys(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, generation: 1}
-	n.credentials.Store(credentials)
+	var err error
+	if n.resume, err = n.resumption(); err != nil {
+		return nil, err
+	}
 	if cfg.Plugtest {
 		n.plugtest = newPlugtest(time.Now)
 	}
@@ -129,8 +134,8 @@ func (n *Node) listen(l *listener, address string) error {
 		if l.nodeID != nil {
 			owner = *l.nodeID
 		}
-		cfg.PSK = func(identity []byte) ([]byte, bool) { return n.credentials.Load().PSK(identity) }
-		cfg.Credentials, cfg.ClientAuth, cfg.Resumption = n.cfg.Credentials, n.cfg.ClientAuth, n.cfg.Resumption
+		cfg.PSK = func(identity []byte) ([]byte, bool) { return n.keys.psk.Load().PSK(identity) }
+		cfg.Credentials, cfg.ClientAuth, cfg.Resumption = n.keys.dtls, n.cfg.clientAuth(), n.resume
 		cfg.CIDs = engine.ByteOwnerCIDs(n.cfg.CIDLength, owner)
 	}
 	if l.cluster != nil {
@@ -164,7 +169,7 @@ func (n *Node) listenStream(l *listener, address string) error {
 	}
 	if l.secure {
 		if cfg.TLS = n.cfg.TLSConfig; cfg.TLS == nil {
-			return errors.New("TLS needs a certificate")
+			cfg.TLS = credentials.ServerTLS(n.keys.loaded.Load, n.cfg.clientAuth())
 		}
 	}
 	if l.streams, err = streamserver.Open(cfg); err != nil {
@@ -250,20 +255,6 @@ func (n *Node) run(ctx context.Context) error {
 	}
 	group.Wait()
 	return errors.Join(failures...)
-}
-
-// ReloadCredentials reads the PSK file again. New handshakes use its content; sessions stay. On error the last good
-// credentials stay, and Status shows the error. Safe from any goroutine.
-func (n *Node) ReloadCredentials() error {
-	credentials, err := LoadCredentials(n.cfg.PSKFile, n.cfg.demo())
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.reloadErr = err
-	if err == nil {
-		n.credentials.Store(credentials)
-		n.generation++
-	}
-	return err
 }
 
 // Address describes one open listener.

@@ -17,12 +17,12 @@ type Status struct {
 	Listeners   []ListenerStatus  `json:"listeners" metric:""` // in the order of Addresses
 }
 
-// CredentialsStatus describes the PSK file content in use.
+// CredentialsStatus describes the keys in use.
 type CredentialsStatus struct {
-	Generation uint64 `json:"generation" metric:"_generation" help:"Successful loads of the PSK file."` // 1 at the start, plus 1 for every successful reload
-	Identities int    `json:"identities"`                                                               // in the PSK file
-	Demo       bool   `json:"demo"`                                                                     // the public sandbox identities are accepted
-	Error      string `json:"error,omitempty" metric:"_failed" help:"1 while the last reload of the PSK file failed; the content before it is in use."`
+	Generation uint64 `json:"generation" metric:"_generation" help:"Successful loads of the files of keys and certificates."` // 1 at the start, plus 1 for every successful reload
+	Identities int    `json:"identities"`                                                                                     // in the PSK file
+	Demo       bool   `json:"demo"`                                                                                           // the public sandbox identities are accepted
+	Error      string `json:"error,omitempty" metric:"_failed" help:"1 while the last reload of keys and certificates failed; those before it are in use."`
 }
 
 // ListenerStatus is a snapshot of one listener.
@@ -51,10 +51,10 @@ type share struct {
 // Status collects the counters of every worker and sums them. Safe from any goroutine; it takes up to 200 ms per listener
 // when a worker is stuck.
 func (n *Node) Status() Status {
-	credentials := n.credentials.Load()
+	psk := n.keys.psk.Load()
 	n.mu.Lock()
 	status := Status{Version: n.cfg.Version, Credentials: CredentialsStatus{
-		Generation: n.generation, Identities: len(credentials.keys), Demo: credentials.demo,
+		Generation: n.generation, Identities: len(psk.keys), Demo: psk.demo,
 	}}
 	if n.reloadErr != nil {
 		status.Credentials.Error = n.reloadErr.Error()
