@@ -40,9 +40,9 @@ func mayImport() map[string]may {
 		"steering/flow":    {pure: true, ours: "steering/evict steering/heap steering/siphash steering/slab"},
 		"steering/maglev":  {pure: true},
 		"steering/cid":     {pure: true, ours: "steering/siphash"},
-		"snat":             {pure: true},
+		"snat":             {pure: true, ours: "api/v1"},
 		"testbed/pace":     {pure: true},
-		"testbed/measure":  {pure: true, others: "github.com/HdrHistogram/hdrhistogram-go"},
+		"testbed/measure":  {pure: true, ours: "api/v1", others: "github.com/HdrHistogram/hdrhistogram-go"},
 		"steering/packet":  {pure: true, ours: "steering/flow"},
 		"steering/lb":      {pure: true, ours: "steering/flow steering/maglev steering/cid addresstext metrics"},
 		"steering/steer":   {pure: true, ours: "steering/lb steering/packet steering/flow steering/cid steering/evict steering/rate"},
@@ -56,7 +56,7 @@ func mayImport() map[string]may {
 		"testbed/netlab":     {others: "github.com/vishvananda/"},
 		"testbed/procstat":   {},
 		"testbed/scratch":    {},
-		"finding":            {ours: "terminal"},
+		"finding":            {ours: "api/v1 terminal"},
 		"terminal":           {others: "golang.org/x/term"},
 		"testbed/plot":       {},
 		"bench/fragsim":      {ours: "steering/flow testbed/plot"},
@@ -86,10 +86,10 @@ func mayImport() map[string]may {
 		"coap/resource":           {ours: "coap/message coap/exchange steering/evict steering/heap"},
 		"dtls/record":             {ours: "steering/cid"},
 		"dtls/handshake":          {ours: "steering/cid dtls/record"},
-		"tcpscale":                {ours: "steering/rate testbed/measure testbed/procstat"},
+		"tcpscale":                {ours: "api/v1 steering/rate testbed/measure testbed/procstat"},
 		"tcpscale/limits":         {ours: "finding"},
-		"tcpscale/stats":          {ours: "metrics metrics/exposition tcpscale testbed/measure"},
-		"tcpscale/scalebench":     {ours: "tcpscale tcpscale/limits finding testbed/measure testbed/plot testbed/netlab testbed/procstat testbed/programs terminal"},
+		"tcpscale/stats":          {ours: "api/v1 metrics metrics/exposition tcpscale testbed/measure"},
+		"tcpscale/scalebench":     {ours: "api/v1 tcpscale tcpscale/limits finding testbed/measure testbed/plot testbed/netlab testbed/procstat testbed/programs terminal"},
 		// 6
 		"dtls/engine":              {ours: "metrics udpio dtls/record dtls/handshake steering/cid steering/evict steering/heap steering/rate steering/slab workers"},
 		"coap/stream/streamserver": {ours: "coap/message coap/stream steering/evict steering/heap udpio workers"},
@@ -109,21 +109,30 @@ func mayImport() map[string]may {
 		"testbed/programs":         {ours: "testbed/netlab testbed/procstat testbed/scratch"},
 		"bench":                    {ours: "udpio testbed/netlab testbed/measure testbed/pace testbed/procstat testbed/plot testbed/programs testbed/scratch terminal", others: "github.com/cilium/ebpf"},
 		"bench/programcost":        {ours: "datapath/ebpf datapath/ebpf/attach datapath/ebpf/bpf datapath/ebpf/generator datapath/ebpf/maps datapath/ebpf/nexthop steering/lb", others: "github.com/cilium/ebpf github.com/vishvananda/"},
-		"bench/snatlab":            {ours: "testbed/netlab snat testbed/plot testbed/programs tcpscale terminal"},
+		"bench/snatlab":            {ours: "api/v1 testbed/netlab snat testbed/plot testbed/programs tcpscale terminal"},
 		"bench/demo":               {ours: "client coap/client control/admin testbed/measure testbed/plot testbed/scratch terminal testbed/programs"},
 		"../web":                   {},
 		// 7
 		"cli":           {ours: "client control/admin control/config privilege readfile terminal testbed/netlab testbed/programs testbed/scratch web", others: cobra},
-		"cli/files":     {ours: "cli control/config snat"},
+		"cli/files":     {ours: "api/v1 cli control/config snat terminal turn/gateway turn/stunnerd"},
+		"cli/balancing": {ours: "api/v1 cli control control/admin control/config datapath/ebpf datapath/ebpf/attach datapath/nfqueue datapath/nfqueue/rules datapath/udpnat metrics steering/lb terminal", others: cobra},
 		"cli/measuring": {ours: "cli bench privilege tcpscale terminal testbed/measure", others: cobra},
 		// 8
-		"cli/snat":    {ours: "*", others: cobra},
-		"cli/tcp":     {ours: "*", others: cobra},
-		"cli/coap":    {ours: "*", others: cobra},
-		"cli/lab":     {ours: "*", others: cobra},
-		"cli/demo":    {ours: "*", others: cobra},
-		"cli/sim":     {ours: "*", others: cobra},
-		"../cmd/weir": {ours: "*", others: cobra + " golang.org/x/term"},
+		"cli/bench":      {ours: "*", others: cobra},
+		"cli/check":      {ours: "*", others: cobra},
+		"cli/coap":       {ours: "*", others: cobra},
+		"cli/demo":       {ours: "*", others: cobra},
+		"cli/doctor":     {ours: "*", others: cobra},
+		"cli/explain":    {ours: "*", others: cobra},
+		"cli/initialize": {ours: "*", others: cobra},
+		"cli/lab":        {ours: "*", others: cobra},
+		"cli/lb":         {ours: "*", others: cobra},
+		"cli/nat":        {ours: "*", others: cobra + " golang.org/x/term"},
+		"cli/sim":        {ours: "*", others: cobra},
+		"cli/snat":       {ours: "*", others: cobra},
+		"cli/tcp":        {ours: "*", others: cobra},
+		"cli/turn":       {ours: "*", others: cobra},
+		"../cmd/weir":    {ours: "*"},
 		// scenarios in the binary
 		"../examples/snat": {},
 	}
@@ -199,7 +208,7 @@ func TestDependenciesPointDown(t *testing.T) {
 }
 
 func (m may) refuses(pkg, name string) string {
-	shared := []string{"cli/files", "cli/measuring"} // by several families
+	shared := []string{"cli/balancing", "cli/files", "cli/measuring"} // by several families
 	if ours, ok := strings.CutPrefix(name, module); ok {
 		ours = strings.TrimPrefix(ours, "internal/")
 		switch {
