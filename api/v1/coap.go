@@ -6,7 +6,7 @@ import "net/netip"
 type CoAPStatus struct {
 	Version     string          `json:"version"`     // of the binary
 	Credentials CoAPCredentials `json:"credentials"` // pre-shared keys in use
-	Listeners   []CoAPListener  `json:"listeners"`   // plain, DTLS, then cluster nodes, each in the configured order
+	Listeners   []CoAPListener  `json:"listeners"`   // plain, DTLS, TCP, TLS, then cluster nodes, each in the configured order
 }
 
 // CoAPCredentials are the pre-shared keys in use.
@@ -21,12 +21,14 @@ type CoAPCredentials struct {
 type CoAPListener struct {
 	URI        string         `json:"uri"`                 // such as coap://127.0.0.1:5683
 	Addr       netip.AddrPort `json:"address"`             // that clients send to
-	Secure     bool           `json:"secure"`              // over DTLS
+	Secure     bool           `json:"secure"`              // over DTLS or TLS
 	NodeID     *uint32        `json:"node_id,omitempty"`   // of a cluster node; absent: it is none
 	Management netip.AddrPort `json:"management,omitzero"` // internal address of a cluster node; absent: it is none
-	Engine     DTLSCounters   `json:"engine"`              // datagrams, records and sessions
+	Engine     DTLSCounters   `json:"engine"`              // datagrams, records and sessions; zero over TCP and TLS
 	Exchange   CoAPCounters   `json:"exchange"`            // messages
+	Resources  CoAPResources  `json:"resources"`           // bodies in blocks, observers
 	Pending    int            `json:"pending"`             // messages that await an acknowledgement or their time
+	Streams    *CoAPStreams   `json:"streams,omitempty"`   // connections over TCP or TLS; absent: the listener has datagrams
 	Cluster    *CoAPCluster   `json:"cluster,omitempty"`   // what went to and came from other nodes; absent: it is no cluster node
 	Nodes      []CoAPNode     `json:"nodes,omitempty"`     // nodes of the cluster, the one that answers first; absent: it is no cluster node
 }
@@ -109,6 +111,41 @@ type CoAPCounters struct {
 	Timeouts        uint64 `json:"timeouts"`        // pending messages given up
 	Stray           uint64 `json:"stray"`           // acknowledgements, resets and responses that match nothing
 	PendingFull     uint64 `json:"pending_full"`    // messages refused because too many are pending, in all or of one session
+}
+
+// CoAPResources count since the start, except Observers, Bodies and BodyBytes, which are current.
+type CoAPResources struct {
+	Observers        int    `json:"observers"`         // observations that are registered
+	Bodies           int    `json:"bodies"`            // request bodies in blocks under way, and answers stored for their next block
+	BodyBytes        int    `json:"body_bytes"`        // of these bodies
+	Incomplete       uint64 `json:"incomplete"`        // blocks without the blocks before them: 4.08
+	BodiesTooLarge   uint64 `json:"bodies_too_large"`  // beyond the bound: 4.13
+	BodiesRefused    uint64 `json:"bodies_refused"`    // no room: 5.03
+	BodiesEvicted    uint64 `json:"bodies_evicted"`    // made room for other ones
+	BodiesExpired    uint64 `json:"bodies_expired"`    // no further block came
+	Notifications    uint64 `json:"notifications"`     // sent to observers, repetitions not counted
+	ObserversRefused uint64 `json:"observers_refused"` // answered without Observe, because there was no room
+	ObserversEvicted uint64 `json:"observers_evicted"` // of addresses without proof, made room for other ones
+	ObserversLost    uint64 `json:"observers_lost"`    // the client did not acknowledge a notification, or rejected it
+}
+
+// CoAPStreams count since the start, except Connections, Guests and Handshakes, which are current.
+type CoAPStreams struct {
+	Connections int    `json:"connections"`       // open, TLS handshakes not counted
+	Guests      int    `json:"guests"`            // of those, the ones that have not sent a request
+	Handshakes  int    `json:"handshakes"`        // of TLS, under way
+	Accepted    uint64 `json:"accepted"`          // connections
+	Refused     uint64 `json:"refused"`           // closed at once, because a bound was reached
+	Evicted     uint64 `json:"evicted"`           // connections without a request that made room for other ones
+	Failed      uint64 `json:"handshakes_failed"` // of TLS, failed or too slow
+	TimedOut    uint64 `json:"timed_out"`         // idle, or a message or the first request took too long
+	Slow        uint64 `json:"slow"`              // closed because the peer did not take what was sent to it
+	Aborted     uint64 `json:"aborted"`           // by the server, because the peer broke the protocol
+	Overloaded  uint64 `json:"overloaded"`        // closed because incomplete messages took too much memory
+	Messages    uint64 `json:"messages"`          // requests and responses received
+	Pings       uint64 `json:"pings"`             // answered
+	Received    uint64 `json:"received_bytes"`    // inside TLS
+	Sent        uint64 `json:"sent_bytes"`        // inside TLS
 }
 
 // CoAPCluster counts what went to and came from other nodes since the start. The first eight are those of Californium's cluster
