@@ -91,9 +91,10 @@ func mayImport() map[string]may {
 		"tcpscale/scalebench":     {ours: "tcpscale tcpscale/limits finding testbed/measure testbed/plot testbed/netlab testbed/procstat testbed/programs terminal"},
 		// 6
 		"dtls/engine":       {ours: "metrics udpio dtls/record dtls/handshake steering/cid steering/evict steering/heap steering/rate steering/slab workers"},
+		"dtls/credentials":  {ours: "dtls/handshake readfile"},
 		"coap/cluster":      {ours: "dtls/engine steering/cid"},
 		"coap/node":         {ours: "dtls/engine dtls/handshake coap/message coap/exchange coap/resource coap/cluster steering/evict readfile"},
-		"coap/client":       {ours: "udpio dtls/record dtls/handshake coap/message coap/exchange steering/cid steering/heap testbed/measure testbed/procstat", others: pion + "dtls"},
+		"coap/client":       {ours: "udpio dtls/record dtls/handshake coap/message coap/exchange steering/cid steering/heap testbed/measure testbed/procstat"},
 		"turn/allocation":   {pure: true, ours: "steering/evict steering/heap steering/rate steering/slab", others: pion + "stun"},
 		"turn/routes":       {ours: "api/v1"},
 		"handover":          {},

@@ -186,15 +186,14 @@ func (b *bench) template() ([]byte, error) {
 	if b.cfg.NON {
 		kind = message.Non
 	}
-	var m message.Builder
-	m.Reset(make([]byte, 0, maxRequest), kind, message.POST, 0, make([]byte, tokenLength))
-	b.target.options(&m, func() {
-		if len(b.cfg.Payload) > 0 {
-			m.Uint(message.ContentFormat, uint32(message.Text))
-		}
-	})
-	m.Payload(b.cfg.Payload)
-	request, err := m.Bytes()
+	options := b.target.list()
+	if len(b.cfg.Payload) > 0 {
+		options = append(options, UintOption(message.ContentFormat, uint32(message.Text)))
+	}
+	request, err := build(kind, message.POST, make([]byte, tokenLength), options, b.cfg.Payload)
+	if err == nil && len(request) > maxRequest {
+		err = message.ErrSpace
+	}
 	if err != nil {
 		return nil, fmt.Errorf("request with %d bytes of payload: %w; at most %d bytes in all", len(b.cfg.Payload), err, maxRequest)
 	}
@@ -245,7 +244,7 @@ func (b *bench) connect(ctx context.Context) error {
 			return fmt.Errorf("first request to %s: %w", b.cfg.URI, err)
 		}
 		if b.clock() > connectFor {
-			return fmt.Errorf("first request to %s: %w within %v", b.cfg.URI, errNoResponse, connectFor)
+			return fmt.Errorf("first request to %s: %w within %v", b.cfg.URI, ErrNoResponse, connectFor)
 		}
 		b.pause(ctx)
 	}

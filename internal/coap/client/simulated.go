@@ -258,7 +258,7 @@ func (c *simulated) failed(reason exchange.Failure) {
 		w.stats.Lost++
 		w.stats.Errors++
 		if w.phase == phaseProbe {
-			w.fail(errNoResponse)
+			w.fail(ErrNoResponse)
 		}
 		c.drop()
 		c.trouble()
