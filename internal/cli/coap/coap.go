@@ -50,7 +50,6 @@ func coapValues() map[string][]string {
 		"--content-format": formats,
 		"--accept":         formats,
 		"--cipher":         ciphers,
-		"--block-size":     {"16", "32", "64", "128", "256", "512", "1024"},
 		"--no-response":    {"2", "4", "5"},
 		"--sockets":        {"each", "shared"},
 	}
