@@ -23,7 +23,6 @@ type transfer struct {
 	exponent uint32 // blocks of the payload have 16 << exponent bytes
 	echo     []byte // value of the Echo option, when the server has asked for it (RFC 9175 section 2.3)
 	tag      []byte // value of Request-Tag; nil: the payload goes in one message
-	sent     bool
 }
 
 // once sends one message with extra options and returns its response. It repeats it once where the server asks for an Echo.
