@@ -46,12 +46,14 @@ func coapValues() map[string][]string {
 		ciphers = append(ciphers, s.String())
 	}
 	return map[string][]string{
-		"--method":         {"GET", "POST", "PUT", "DELETE", "FETCH", "PATCH", "IPATCH"},
-		"--content-format": formats,
-		"--accept":         formats,
-		"--cipher":         ciphers,
-		"--no-response":    {"2", "4", "5"},
-		"--sockets":        {"each", "shared"},
+		"--method":               {"GET", "POST", "PUT", "DELETE", "FETCH", "PATCH", "IPATCH"},
+		"--content-format":       formats,
+		"--accept":               formats,
+		"--cipher":               ciphers,
+		"--no-response":          {"2", "4", "5"},
+		"--sockets":              {"each", "shared"},
+		"weir coap bench --mode": {"request", "observe", "reverse-request", "reverse-observe"},
+		"--progress":             {"weir", "original"},
 	}
 }
 

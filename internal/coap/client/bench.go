@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/weir-lb/weir/internal/dtls/handshake"
+	"github.com/weir-lb/weir/internal/dtls/record"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
@@ -38,7 +40,16 @@ type BenchConfig struct {
 	AckTimeout  time.Duration // RFC 7252 ACK_TIMEOUT, default 2 s
 	LiveEvery   time.Duration // between two snapshots, default 1 s, at least 20 ms
 	Burst       int           // handshakes in flight at a time per worker, default 64
-	Seed        uint64        // of message ids, tokens and back-off; 0 draws one
+	Mode        Mode          // what each client does; default ModeRequest
+	BlockSize   int           // payload and response go in blocks of this size, in bytes (RFC 7959); 0: a message each, and of a response in blocks the first one
+	NotifyEvery time.Duration // between two notifications in ModeReverseObserve, the first included; 0: when the one before was acknowledged
+	// HandshakeEvery ends a client's session after so many requests, and makes another one; 0: never. With Resume it is resumed.
+	HandshakeEvery int
+	Resume         bool
+	Credentials    *handshake.Credentials // certificates and raw public keys; with them, pre-shared keys only if Identity is given
+	ServerName     string                 // as in Security
+	Suites         []record.Suite         // as in Security
+	Seed           uint64                 // of message ids, tokens and back-off; 0 draws one
 }
 
 // BenchStats counts since the start. Every field but the gauges only grows.
@@ -58,6 +69,10 @@ type BenchStats struct {
 	FirstBlocks     uint64 `json:"first_blocks"`     // answers of which only the first block was taken (RFC 7959)
 	Refused         uint64 `json:"refused"`          // datagrams the kernel or the server's host refused (nothing listens, no buffer)
 	Stray           uint64 `json:"stray"`            // datagrams and records that belong to nothing (late duplicates, forgeries)
+	Notifications   uint64 `json:"notifications"`    // received, in mode observe
+	Served          uint64 `json:"served"`           // requests of the server answered, or notifications sent to it, in the reverse modes
+	Blocks          uint64 `json:"blocks"`           // messages behind the first one of a transfer in blocks
+	Resumed         uint64 `json:"resumed"`          // of the handshakes, those that resumed a session
 	Clients         int    `json:"clients"`          // gauge: clients with a session (or started, without DTLS)
 }
 
