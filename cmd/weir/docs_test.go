@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -247,4 +248,57 @@ func headings(text string) string {
 		}
 	}
 	return all.String()
+}
+
+// No line that a reader copies has a word that zsh takes for a pattern: it refuses one that matches no file.
+func TestLinesAreNoPatternsOfZsh(t *testing.T) {
+	lines := map[string]string{}
+	for _, path := range pages(t) {
+		for _, block := range readBlocks(t, path) {
+			if block.language == "" || block.language == "sh" {
+				for i, line := range strings.Split(block.text, "\n") {
+					if command, ok := strings.CutPrefix(line, "$ "); ok || strings.HasPrefix(strings.TrimPrefix(line, "sudo "), "weir ") {
+						lines[block.at(i+1)] = command
+					}
+				}
+			}
+		}
+	}
+	for _, cmd := range commands() {
+		for i, line := range strings.Split(cmd.Example, "\n") {
+			if strings.Contains(line, "weir ") {
+				lines[fmt.Sprintf("%s --help, example %d", cmd.CommandPath(), i+1)] = line
+			}
+		}
+	}
+	if len(lines) < 200 {
+		t.Errorf("only %d lines", len(lines))
+	}
+	for at, line := range lines {
+		if pattern := zshPattern(line); pattern != "" {
+			t.Errorf("%s: quote %q in: %s", at, pattern, line)
+		}
+	}
+}
+
+// zshPattern returns the first character outside of quotes and comments that makes a word a pattern; "" if there is none.
+func zshPattern(line string) string {
+	quote := rune(0)
+	before := ' '
+	for i, c := range line {
+		switch {
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case c == '\'' || c == '"':
+			quote = c
+		case c == '#' && before == ' ':
+			return ""
+		case strings.ContainsRune("?*[", c) && before != '$' && before != '\\' && !strings.HasPrefix(line[i:], "[ ") && !strings.HasPrefix(line[i:], "[["):
+			return string(c)
+		}
+		before = c
+	}
+	return ""
 }
