@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"sync"
 	"syscall"
 	"time"
 
@@ -208,8 +209,9 @@ func Abandon() error {
 		return err
 	}
 	own := map[[2]uint64]bool{}
-	var errs []error
-	for _, entry := range entries {
+	var removals sync.WaitGroup // in parallel: each unmount waits until no processor looks at the mount any more
+	errs := make([]error, len(entries))
+	for i, entry := range entries {
 		if match := owned.FindStringSubmatch(entry); match == nil || match[1] != strconv.Itoa(os.Getpid()) {
 			continue
 		}
@@ -217,10 +219,11 @@ func Abandon() error {
 		if unix.Stat(filepath.Join(netnsDir, entry), &inside) == nil {
 			own[[2]uint64{inside.Dev, inside.Ino}] = true
 		}
-		errs = append(errs, removeNamespace(entry))
+		removals.Go(func() { errs[i] = removeNamespace(entry) })
 	}
 	for _, pid := range processesIn(own) {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
 	}
+	removals.Wait()
 	return errors.Join(errs...)
 }
