@@ -107,11 +107,18 @@ func TestTCPClientExpectsASpread(t *testing.T) {
 		{[]string{"--expect-spread", "5%", "--plain"}, cli.ExitUsage, "names no servers"},
 	} {
 		args := append([]string{"client", "--to", "127.0.0.1:" + ports[0] + ",127.0.0.1:" + ports[1], "--connections", "300", "--workers", "1", "--hold", "1s", "--quiet"}, c.args...)
-		client, _, output := tcpProcess(t, (*exec.Cmd).Start, args...)
-		client.Wait()
-		if client.ProcessState.ExitCode() != c.code || !strings.Contains(output.String(), c.want) {
-			t.Errorf("%v: exit code %d, want %d and %q\n%s", c.args, client.ProcessState.ExitCode(), c.code, c.want, output)
-		}
+		atMostTwice(t, func() string {
+			client, _, output := tcpProcess(t, (*exec.Cmd).Start, args...)
+			client.Wait()
+			void := regexp.MustCompile(`the result is void: (.*): this machine was too busy`).FindStringSubmatch(output.String())
+			if void != nil {
+				return void[1]
+			}
+			if client.ProcessState.ExitCode() != c.code || !strings.Contains(output.String(), c.want) {
+				t.Errorf("%v: exit code %d, want %d and %q\n%s", c.args, client.ProcessState.ExitCode(), c.code, c.want, output)
+			}
+			return ""
+		})
 	}
 }
 
