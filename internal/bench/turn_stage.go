@@ -257,7 +257,7 @@ func (s *turnStage) listens(ctx context.Context, pid int, at netip.AddrPort) err
 				return nil
 			}
 		}
-		if err := sleep(ctx, 10*time.Millisecond); err != nil {
+		if err := programs.Sleep(ctx, 10*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/coap/client"
 	"github.com/weir-lb/weir/internal/testbed/measure"
@@ -138,18 +139,9 @@ func runCoapBench(cmd *cobra.Command, uri string, f *coapBenchFlags) error {
 	return err
 }
 
-// benchJSON is the JSON form of a load: the common one of all results, and what only this load counts.
-type benchJSON struct {
-	Result    *measure.Result   `json:"result"`
-	Stats     client.BenchStats `json:"stats"`
-	Setup     float64           `json:"setup_s"`
-	Handshake *measure.Latency  `json:"handshake"`
-	Groups    []client.Group    `json:"groups"`
-}
-
-func benchResult(uri string, f *coapBenchFlags, started time.Time, r *client.BenchResult) benchJSON {
-	return benchJSON{
-		Result: &measure.Result{
+func benchResult(uri string, f *coapBenchFlags, started time.Time, r *client.BenchResult) v1.CoAPBench {
+	return v1.CoAPBench{
+		Result: *(&measure.Result{
 			Scenario: "coap-bench", Path: uri, Started: started, Elapsed: r.Elapsed,
 			Parameters: map[string]string{
 				"clients": strconv.Itoa(f.load.Clients), "sockets": f.sockets, "payload": strconv.Itoa(f.payload),
@@ -157,7 +149,7 @@ func benchResult(uri string, f *coapBenchFlags, started time.Time, r *client.Ben
 			},
 			Requests: r.Stats.Requests, Errors: r.Stats.Errors, Bytes: r.Stats.Requests * uint64(f.payload), Latency: r.RTT,
 			Processes: []measure.Process{{Name: "client", CPU: r.CPU}},
-		},
-		Stats: r.Stats, Setup: r.Setup.Seconds(), Handshake: r.Handshake, Groups: r.Groups,
+		}).Form(),
+		Stats: r.Stats, Setup: r.Setup.Seconds(), Handshake: r.Handshake.Form(), Groups: r.Groups,
 	}
 }

@@ -22,6 +22,7 @@ func newCoapCommand() *cobra.Command {
 		newCoapServerCommand(),
 		newCoapGetCommand(),
 		newCoapBenchCommand(),
+		newCoapCertsCommand(),
 	)
 	return cmd
 }
@@ -38,6 +39,7 @@ func coapValues() map[string][]string {
 		"--content-format": formats,
 		"--accept":         formats,
 		"--sockets":        {"each", "shared"},
+		"--client-auth":    {"none", "wanted", "needed"},
 	}
 }
 

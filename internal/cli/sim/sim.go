@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/bench/fragsim"
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/cli/measuring"
@@ -28,19 +29,6 @@ func newSimCommand() *cobra.Command {
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.AddCommand(newSimFragmentsCommand())
 	return cmd
-}
-
-// simulation is what `weir sim fragments --json` prints.
-type simulation struct {
-	Table    fragsim.Kind     `json:"table"`
-	Rate     int              `json:"rate"`
-	Duration float64          `json:"duration_s"`
-	Seed     uint64           `json:"seed"`
-	Verdict  string           `json:"verdict"`
-	Mean     fragsim.Result   `json:"mean"`
-	Runs     []fragsim.Result `json:"runs"`
-	Advice   fragsim.Advice   `json:"advice"`
-	Report   string           `json:"report,omitempty"`
 }
 
 func newSimFragmentsCommand() *cobra.Command {
@@ -114,8 +102,8 @@ func simulateFragments(cmd *cobra.Command, c fragsim.Config, report string, asJS
 		return measuring.Interrupted(err)
 	}
 	mean := fragsim.Mean(results)
-	out := simulation{
-		Table: c.Table, Rate: c.Rate, Duration: c.Duration.Seconds(), Seed: c.Seed,
+	out := v1.FragmentSimulation{
+		Table: c.Table.String(), Rate: c.Rate, Duration: c.Duration.Seconds(), Seed: c.Seed,
 		Verdict: fragsim.Verdict(c, mean), Mean: mean, Runs: results, Advice: advice, Report: report,
 	}
 	if report != "" {
@@ -138,7 +126,7 @@ func simulateFragments(cmd *cobra.Command, c fragsim.Config, report string, asJS
 	if err := errors.Join(fragsim.WriteTable(w, results), w.Flush()); err != nil {
 		return err
 	}
-	if err := terminal.Prose(cmd.OutOrStdout(), "\n"+out.Verdict+"\n"+strings.TrimSuffix(advice.Text(), "\n")); err != nil {
+	if err := terminal.Prose(cmd.OutOrStdout(), "\n"+out.Verdict+"\n"+strings.TrimSuffix(fragsim.AdviceText(advice), "\n")); err != nil {
 		return err
 	}
 	if report != "" {

@@ -77,8 +77,11 @@ func (r *Result) CPUPerRequest(process string) time.Duration {
 	return 0
 }
 
-// MarshalJSON implements [json.Marshaler].
-func (r *Result) MarshalJSON() ([]byte, error) {
+// MarshalJSON implements [json.Marshaler]: the public form.
+func (r *Result) MarshalJSON() ([]byte, error) { return json.Marshal(r.Form()) }
+
+// Form is the public form of the result, for JSON.
+func (r *Result) Form() *v1.BenchResult {
 	form := v1.BenchResult{
 		Format: Format, Scenario: r.Scenario, Path: r.Path, Parameters: r.Parameters, Machine: r.Machine, Started: r.Started,
 		Elapsed: r.Elapsed.Seconds(), Requests: r.Requests, Rate: r.Rate(), Errors: r.Errors, Bytes: r.Bytes,
@@ -94,7 +97,7 @@ func (r *Result) MarshalJSON() ([]byte, error) {
 	for _, e := range r.Events {
 		form.Events = append(form.Events, v1.BenchEvent{At: e.At.Seconds(), What: e.What})
 	}
-	return json.Marshal(form)
+	return &form
 }
 
 // UnmarshalJSON implements [json.Unmarshaler]. What follows from other keys (rates, costs per request) is not read.
