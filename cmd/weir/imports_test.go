@@ -93,6 +93,7 @@ func mayImport() map[string]may {
 		"tcpscale/scalebench":     {ours: "api/v1 tcpscale tcpscale/limits finding testbed/measure testbed/plot testbed/netlab testbed/procstat testbed/programs terminal"},
 		// 6
 		"dtls/engine":              {ours: "metrics udpio dtls/record dtls/handshake steering/cid steering/evict steering/heap steering/rate steering/slab workers"},
+		"dtls/credentials":         {ours: "dtls/handshake readfile"},
 		"coap/stream/streamserver": {ours: "coap/message coap/stream steering/evict steering/heap udpio workers"},
 		"coap/credentials":         {ours: "dtls/handshake readfile"},
 		"coap/cluster":             {ours: "dtls/engine steering/cid"},

@@ -134,7 +134,7 @@ func TestClusterShowsTheOwner(t *testing.T) {
 	addresses := clitest.FreeAddresses(t, 4)
 	one := clitest.Start(t, "node 1", "coap", "server", "--workers", "1", "--dtls-cluster", clitest.ClusterArgs(addresses, 0))
 	clitest.Start(t, "node 2", "coap", "server", "--workers", "1", "--dtls-cluster", clitest.ClusterArgs(addresses, 1))
-	x, err := client.Request(t.Context(), client.RequestConfig{URI: "coaps://" + addresses[0] + "/mycontext"})
+	x, err := client.Do(t.Context(), client.RequestConfig{URI: "coaps://" + addresses[0] + "/mycontext"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,7 +60,7 @@ Commands are read from standard input, line by line: help lists them. On a termi
 and completion (tab). The end of the input does not end the program. The same commands work over --admin, as root:
 curl --unix-socket /run/weir/nat.sock --data-binary info http://localhost/console`,
 		Example: `  weir nat :5784 localhost:15784 localhost:25784 localhost:35784
-  weir nat 127.0.0.1:5784 [::1]:5784 -- 192.0.2.7:5684 192.0.2.8:5684 --reverse --dtls-filter
+  weir nat 127.0.0.1:5784 "[::1]:5784" -- 192.0.2.7:5684 192.0.2.8:5684 --reverse --dtls-filter
   weir nat :5784 localhost:15784 --loss 20 --size-limit 100:50 --seed 7
   weir nat :5784 localhost:15784 localhost:25784 --cid-length 6 --node-ids 1,2
   echo rebalance | curl --unix-socket /run/weir/nat.sock --data-binary @- http://localhost/console`,

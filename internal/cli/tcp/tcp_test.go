@@ -228,6 +228,43 @@ func TestRootTCPSilentPathIsFound(t *testing.T) {
 	}
 }
 
+// A path that drops only what clients send. The server evicts them, and its reset is all that some of them hear: it is the path's
+// fault all the same, not that of a server's end.
+func TestRootTCPOneWayPathIsFound(t *testing.T) {
+	clitest.TakesSeconds(t)
+	netlabtest.Tools(t, "nft")
+	lab := netlabtest.Up(t, netlab.Topology{
+		Name: "tcponeway", Namespaces: []netlab.Namespace{{Name: "c"}, {Name: "s"}},
+		Links: []netlab.Link{{
+			A: netlab.End{Namespace: "c", Name: "eth0", Addresses: netlab.Prefixes("10.9.0.1/24")},
+			B: netlab.End{Namespace: "s", Name: "eth0", Addresses: netlab.Prefixes("10.9.0.2/24")},
+		}},
+	})
+	client, server := lab.Namespace("c"), lab.Namespace("s")
+	_, _, notes := tcpProcess(t, server.Start, "server", "--listen", "10.9.0.2:10000", "--workers", "1", "--quiet")
+	clitest.WaitFor(t, notes, "listening on")
+	cmd, out, progress := tcpProcess(t, client.Start, "client", "--to", "10.9.0.2:10000", "--connections", "300", "--heartbeat", "500ms", "--misses", "4", "--timeout", "1s", "--json")
+	clitest.WaitFor(t, progress, `(?m)^ +\d+ +300 `)
+	for _, args := range []string{
+		"add table inet t", "add chain inet t c { type filter hook input priority 0; }", "add rule inet t c tcp dport 10000 drop",
+	} {
+		if text, err := server.Exec(t.Context(), "nft", strings.Fields(args)...); err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, text)
+		}
+	}
+	clitest.WaitFor(t, progress, `(?m)^ +\d+ +0 +\d+ +\d+ +\d+ +300 `) // all are lost
+	cmd.Process.Signal(os.Interrupt)
+	cmd.Wait()
+	var r tcpscale.Report
+	if err := json.Unmarshal([]byte(out.String()), &r); err != nil {
+		t.Fatal(err)
+	}
+	// Evicted: the server's farewell came through. Starved: the tester was, beside other load.
+	if f := r.Failures; f["one_way"]+f["evicted"]+f["starved"] != 300 || f["reset"] > 0 {
+		t.Errorf("%v", f)
+	}
+}
+
 func TestTCPAndSnatRefuseBadInput(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"tcp bench list", "unknown command"},
