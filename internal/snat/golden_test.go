@@ -53,11 +53,28 @@ func line(t *testing.T, v any) string {
 // each kind of stage with few ports, so that they matter.
 func tight() []snat.StageSpec {
 	return []snat.StageSpec{
-		{Kind: snat.Files, Limit: 700}, {Kind: snat.Files, Side: "server", Limit: 900}, {Kind: snat.Ephemeral, Ports: 100, IPs: 2}, {Kind: snat.Masquerade, Ports: 300},
-		{Kind: snat.Conntrack, Limit: 800}, {Kind: snat.Conntrack, Side: "server", Limit: 900}, {Kind: snat.VMFlows, Limit: 600}, {Kind: snat.VMFlows, Side: "server", Limit: 700},
-		{Kind: snat.AzureLB}, {Kind: snat.AzureLB, Ports: 200, IPs: 2, RulePorts: []int{80, 81, 443}}, {Kind: snat.AzureLB, Ports: 32000}, {Kind: snat.AzureNAT}, {Kind: snat.AWSNAT, IPs: 3},
-		{Kind: snat.AWSRegional, IPs: 2, Zones: 2}, {Kind: snat.GCPNAT, Ports: 100}, {Kind: snat.GCPNAT, Ports: 32000}, {Kind: snat.GCPNAT, Ports: 128, EndpointIndependent: true},
-		{Kind: snat.GCPNAT, MaxPorts: 1024}, {Kind: snat.DNATLB}, {Kind: snat.MasqueradeLB, Ports: 300}, {Kind: snat.Memory, Limit: 3_800_000}, {Kind: snat.Memory, Side: "server", Limit: 3_800_000},
+		{Kind: snat.Files, Limit: 700},
+		{Kind: snat.Files, Side: "server", Limit: 900},
+		{Kind: snat.Ephemeral, Ports: 100, IPs: 2},
+		{Kind: snat.Masquerade, Ports: 300},
+		{Kind: snat.Conntrack, Limit: 800},
+		{Kind: snat.Conntrack, Side: "server", Limit: 900},
+		{Kind: snat.VMFlows, Limit: 600},
+		{Kind: snat.VMFlows, Side: "server", Limit: 700},
+		{Kind: snat.AzureLB},
+		{Kind: snat.AzureLB, Ports: 200, IPs: 2, RulePorts: []int{80, 81, 443}},
+		{Kind: snat.AzureLB, Ports: 32000},
+		{Kind: snat.AzureNAT},
+		{Kind: snat.AWSNAT, IPs: 3},
+		{Kind: snat.AWSRegional, IPs: 2, Zones: 2},
+		{Kind: snat.GCPNAT, Ports: 100},
+		{Kind: snat.GCPNAT, Ports: 32000},
+		{Kind: snat.GCPNAT, Ports: 128, EndpointIndependent: true},
+		{Kind: snat.GCPNAT, MaxPorts: 1024},
+		{Kind: snat.DNATLB},
+		{Kind: snat.MasqueradeLB, Ports: 300},
+		{Kind: snat.Memory, Limit: 3_800_000},
+		{Kind: snat.Memory, Side: "server", Limit: 3_800_000},
 		{Kind: snat.AcceptQueue, Limit: 10},
 	}
 }
