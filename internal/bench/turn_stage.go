@@ -239,7 +239,10 @@ func findOffload(status map[string]any) string {
 // startCat runs one turncat.
 func (s *turnStage) startCat(ctx context.Context, name string, listen, server, peer netip.AddrPort) (pid int, err error) {
 	cmd := exec.Command(s.config.Binary, "turn", "cat", "udp://"+listen.String(), //nolint:gosec // our own binary
-		fmt.Sprintf("turn://%s:%s@%s?transport=%s", turnUser, turnPassword, server, s.config.Transport), "udp://"+peer.String(), "--quiet", "--insecure")
+		fmt.Sprintf("turn://%s:%s@%s?transport=%s", turnUser, turnPassword, server, s.config.Transport), "udp://"+peer.String(), "--quiet")
+	if s.config.Transport == TransportDTLS {
+		cmd.Args = append(cmd.Args, "--insecure")
+	}
 	if err := s.startQuiet(s.clients, "cat-"+name, cmd); err != nil {
 		return 0, err
 	}
