@@ -301,7 +301,7 @@ func (r *floodRun) startGateway(ctx context.Context) error {
 
 func (r *floodRun) startCoturn(ctx context.Context) error {
 	r.entry = netip.AddrPortFrom(floodsServer, floodsPort)
-	cmd := exec.Command("turnserver", append(coturnArgs(r.entry, floodsServer, r.Dir), "--no-tcp")...) //nolint:gosec // addresses of ours
+	cmd := exec.Command("turnserver", append(coturnArgs(r.entry, floodsServer, r.Dir), "--no-tcp", "--no-dtls")...) //nolint:gosec // addresses of ours
 	if err := r.program("server", cmd); err != nil {
 		return err
 	}

@@ -35,8 +35,9 @@ const (
 	networkLoopback = "loopback"
 	networkVeth     = "veth"
 
-	TransportUDP = "udp"
-	TransportTCP = "tcp"
+	TransportUDP  = "udp"
+	TransportTCP  = "tcp"
+	TransportDTLS = "dtls"
 
 	DirectionUp   = "up"
 	DirectionDown = "down"
@@ -57,7 +58,7 @@ type TurnConfig struct {
 	Generator string
 	Offload   string // mode of the gateway: none, auto, tcx, xdp
 	Network   string // auto, loopback, veth
-	Transport string // of the clients to the TURN server: udp, tcp
+	Transport string // of the clients to the TURN server: udp, tcp, dtls
 	Direction string // up: clients to sink; down needs Path direct-channel
 	Workers   int    // of the gateway; 0: its default
 	Burst     int    // datagrams that a client of the built-in generator sends in a row; 0: 8 without turncats, else 1
@@ -104,7 +105,7 @@ func (c *TurnConfig) Validate() error {
 	}
 	errs := errors.Join(in("platform", c.Platform, "local"), in("road", c.Path, TurnPathCat, turnPathChannel),
 		in("generator", c.Generator, GeneratorAuto, generatorIperf, GeneratorBuiltin), in("offload", c.Offload, "none", "auto", "tcx", "xdp"),
-		in("network", c.Network, NetworkAuto, networkLoopback, networkVeth), in("transport", c.Transport, TransportUDP, TransportTCP),
+		in("network", c.Network, NetworkAuto, networkLoopback, networkVeth), in("transport", c.Transport, TransportUDP, TransportTCP, TransportDTLS),
 		in("direction", c.Direction, DirectionUp, DirectionDown))
 	if errs != nil {
 		return errs

@@ -177,15 +177,19 @@ func (s *turnStage) sinkPort() (netip.AddrPort, error) {
 // startGateway runs `weir turn gateway` with a file that lets clients reach the sink's network only.
 func (s *turnStage) startGateway(ctx context.Context, at netip.AddrPort) error {
 	file := filepath.Join(s.Dir, "gateway.yaml")
+	certificate := ""
+	if s.config.Transport == TransportDTLS {
+		certificate = ", self_signed: true"
+	}
 	text := fmt.Sprintf(`realm: %s
 auth: {mode: static, users: [{name: %s, password: %s}]}
 listeners:
-  - {name: clients, protocol: %s, address: %s, port: %d, relay: [%s], routes: [sinks]}
+  - {name: clients, protocol: %s, address: %s, port: %d, relay: [%s], routes: [sinks]%s}
 clusters:
   - {name: sinks, endpoints: [%s]}
 limits: {unauthenticated: 100000, unauthenticated_total: 100000}
 offload: {mode: %s}
-`, turnRealm, turnUser, turnPassword, s.config.Transport, at.Addr(), at.Port(), s.relay, s.peers(), s.config.Offload)
+`, turnRealm, turnUser, turnPassword, s.config.Transport, at.Addr(), at.Port(), s.relay, certificate, s.peers(), s.config.Offload)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return err
 	}
@@ -236,6 +240,9 @@ func findOffload(status map[string]any) string {
 func (s *turnStage) startCat(ctx context.Context, name string, listen, server, peer netip.AddrPort) (pid int, err error) {
 	cmd := exec.Command(s.config.Binary, "turn", "cat", "udp://"+listen.String(), //nolint:gosec // our own binary
 		fmt.Sprintf("turn://%s:%s@%s?transport=%s", turnUser, turnPassword, server, s.config.Transport), "udp://"+peer.String(), "--quiet")
+	if s.config.Transport == TransportDTLS {
+		cmd.Args = append(cmd.Args, "--insecure")
+	}
 	if err := s.startQuiet(s.clients, "cat-"+name, cmd); err != nil {
 		return 0, err
 	}

@@ -55,6 +55,9 @@ func (s *turnStage) startTraffic(ctx context.Context, path *turnPath) error {
 		if s.config.Transport == TransportTCP {
 			args = append(args, "--tcp")
 		}
+		if s.config.Transport == TransportDTLS {
+			args = append(args, "--dtls")
+		}
 	}
 	for _, to := range path.to {
 		args = append(args, "--to", to.String())

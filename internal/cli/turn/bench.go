@@ -80,7 +80,7 @@ everything runs in a network namespace of its own.
 	flags.StringVar(&config.Generator, "generator", bench.GeneratorAuto, "iperf, builtin, or auto: iperf where it is installed, builtin for sweeps and direct-channel")
 	flags.StringVar(&config.Offload, "offload", "none", "of the gateway: none, auto, tcx, xdp; needs root")
 	flags.StringVar(&config.Network, "network", bench.NetworkAuto, "loopback; veth: clients, servers and sink on hosts of their own, needs root; auto: veth with an offload")
-	flags.StringVar(&config.Transport, "transport", bench.TransportUDP, "between the clients and the TURN server: udp, tcp")
+	flags.StringVar(&config.Transport, "transport", bench.TransportUDP, "between the clients and the TURN server: udp, tcp, dtls")
 	flags.StringVar(&config.Direction, "direction", bench.DirectionUp, "of the packets: up (clients to sink), or with --road direct-channel down")
 	flags.IntVar(&config.Workers, "workers", 0, "workers of the gateway (default its own)")
 	flags.IntVar(&config.Burst, "burst", 0, "packets that a client of the built-in generator sends in a row (default 1, with direct-channel 8)")

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weir-lb/weir/internal/dtls/record"
 )
 
 const (
@@ -24,7 +26,9 @@ type Config struct {
 	// Server is the TURN server. If it is invalid, the clients send plain UDP.
 	Server netip.AddrPort
 	// Stream makes the clients use TCP to the server instead of UDP.
-	Stream         bool
+	Stream bool
+	// DTLS makes the clients use DTLS to the server instead of UDP. Every certificate is trusted.
+	DTLS           bool
 	User, Password string // long-term credential
 	// To is the destination of plain UDP: client i sends to To[i%len(To)]. Empty: to the far end itself.
 	To []netip.AddrPort
@@ -148,6 +152,10 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("lifetime of %v, timeout of %v: want at least 1s and 0", c.Lifetime, c.Timeout)
 	case c.Stream && !c.Server.IsValid():
 		return c, errors.New("clients over TCP need a TURN server")
+	case c.DTLS && (c.Stream || !c.Server.IsValid()):
+		return c, errors.New("clients over DTLS need a TURN server, and do not use TCP")
+	case c.DTLS && c.Size > record.MaxPlaintext-channelHead-3:
+		return c, fmt.Errorf("datagrams of %d bytes: over DTLS at most %d", c.Size, record.MaxPlaintext-channelHead-3)
 	case c.Server.IsValid() && len(c.To) > 0:
 		return c, errors.New("a TURN server and addresses of plain UDP: want one of them")
 	}

@@ -50,7 +50,16 @@ func openLink(config *Config, to netip.AddrPort) (link, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &datagramLink{group, group.Conn(0)}, nil
+	socket := &datagramLink{group, group.Conn(0)}
+	if !config.DTLS {
+		return socket, nil
+	}
+	secure, err := openDTLS(socket, config)
+	if err != nil {
+		_ = group.Close()
+		return nil, fmt.Errorf("DTLS with %v: %w", to, err)
+	}
+	return secure, nil
 }
 
 // datagramLink is a UDP socket.
