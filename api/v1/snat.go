@@ -1,5 +1,7 @@
 package v1
 
+import "time"
+
 // SNATPlan is one element of the list that `weir snat plan --json` prints: what a path of translating stages holds. Counts are
 // connections unless they say otherwise.
 type SNATPlan struct {
@@ -50,7 +52,7 @@ type SNATRule struct {
 	URL    string `json:"url,omitempty"` // of the source; absent: it has none
 }
 
-// SNATSize is one of the ways that `weir snat plan --for N --json` prints: the least that carries what is needed.
+// SNATSize is one way to translate, and the least that carries what is needed.
 type SNATSize struct {
 	Way          string   `json:"way"`                          // name
 	Kind         string   `json:"kind"`                         // of the stage that translates
@@ -141,4 +143,73 @@ type SNATSeries struct {
 	Tried   []int64   `json:"tried"`   // connects so far
 	Opened  []int64   `json:"opened"`  // connects that succeeded so far
 	Failed  []int64   `json:"failed"`  // connects that timed out or were refused so far
+}
+
+// SNATSimulation is what `weir snat simulate --json` prints.
+type SNATSimulation struct {
+	Verdict string   `json:"verdict"`           // the run in one sentence, for people
+	Took    float64  `json:"took_s"`            // seconds of real time
+	PerSec  float64  `json:"events_per_second"` // events of the simulator in a second of real time
+	Run     SNATRun  `json:"run"`               // what happened
+	Plan    SNATPlan `json:"plan"`              // of the same scenario
+	Report  string   `json:"report,omitempty"`  // page that was written; absent: none
+}
+
+// SNATSizes is what `weir snat plan --for N --json` prints.
+type SNATSizes struct {
+	Connections  int64      `json:"connections"`           // wanted at one time
+	Rate         float64    `json:"new_per_second_wanted"` // 0: any
+	Destinations int        `json:"destinations"`          // address and port pairs that are dialled
+	Ways         []SNATSize `json:"ways"`                  // to translate them
+}
+
+// SNATLab is what `weir snat lab --json` prints: scenarios built from network namespaces, and the connections counted.
+type SNATLab struct {
+	At      time.Time     `json:"at"`      // start
+	Took    float64       `json:"took_s"`  // seconds
+	Cells   []SNATLabCell `json:"cells"`   // in the order of the scenarios
+	Runs    int           `json:"runs"`    // of one NAT over one cell
+	Differ  int           `json:"differ"`  // cells that do not agree
+	Failed  int           `json:"failed"`  // runs that came to no count
+	Verdict string        `json:"verdict"` // the whole in one sentence, for people
+}
+
+// SNATLabCell is one scenario: what was expected, planned and counted.
+type SNATLabCell struct {
+	Table    string       `json:"table,omitempty"` // that the expected figure is from; absent: none is named
+	Scenario string       `json:"scenario"`        // name
+	Expect   *int64       `json:"expect"`          // what somebody measured; null: an open cell
+	Kind     string       `json:"kind"`            // how Expect is to be read: exact, ceiling or transient
+	Plan     SNATPlan     `json:"plan"`            // of the scenario
+	Kernel   SNATLabCount `json:"kernel"`          // through the kernel's NAT
+	Weir     SNATLabCount `json:"weir"`            // through Weir's NAT
+	Agree    bool         `json:"agree"`           // every count made is the plan's, on both ends
+	Reason   string       `json:"reason"`          // for people
+}
+
+// SNATLabCount is what one NAT let through, or why there is no count.
+type SNATLabCount struct {
+	*SNATMeasured
+	NotRun string   `json:"not_run,omitempty"` // why it was not measured; absent: it was
+	Errors []string `json:"failed,omitempty"`  // why each attempt that broke did; with a count, a later one succeeded; absent: none broke
+}
+
+// SNATMeasured is a count of connections.
+type SNATMeasured struct {
+	Held      int               `json:"held"`                             // as the clients count
+	Server    int               `json:"server"`                           // as the server counts
+	Offered   int               `json:"offered"`                          // that the clients wanted
+	Replicas  []int             `json:"replicas"`                         // what each replica holds
+	Seconds   float64           `json:"filled_s"`                         // from the first connect to the last growth
+	Failures  map[string]uint64 `json:"failures,omitempty"`               // of the clients, by kind; absent: none
+	Ceiling   string            `json:"ceiling,omitempty"`                // what the tester calls it; absent: all fit
+	CeilingAt int               `json:"ceiling_at,omitempty"`             // connections at which it stands; absent: not known
+	Exhausted uint64            `json:"snat_exhausted_packets,omitempty"` // packets that found no free port; absent: none, or not Weir's NAT
+	History   []SNATLabPoint    `json:"history"`                          // ascending
+}
+
+// SNATLabPoint is the count at one time.
+type SNATLabPoint struct {
+	Seconds float64 `json:"s"`    // since the first connect
+	Held    int     `json:"held"` // connections
 }

@@ -4,7 +4,11 @@ import "time"
 
 // TCPReport is what `weir tcp server` and `weir tcp client` print with --json and send to `weir tcp stats`: the state of one worker, or
 // of all workers of a process. Counts are since the start, rates of the last second.
-type TCPReport struct {
+type TCPReport = TCPReportOf[BenchLatency]
+
+// TCPReportOf is a TCPReport whose distributions are of another type, such as the histograms of a program that measures. Their JSON is
+// that of BenchLatency.
+type TCPReportOf[Latency any] struct {
 	Role    string    `json:"role"`              // server or client
 	ID      string    `json:"id"`                // unique among those of a run
 	Host    string    `json:"host"`              // name of the machine
@@ -19,18 +23,18 @@ type TCPReport struct {
 	BeganAt time.Time `json:"began_at,omitzero"` // first connect of a client; else absent
 	FullAt  time.Time `json:"full_at,omitzero"`  // when a client first had all connections of its target; absent: not yet
 
-	Connections TCPConnections    `json:"connections"`           // of this moment
-	Totals      TCPTotals         `json:"totals"`                // since the start
-	Failures    map[string]uint64 `json:"failures,omitempty"`    // attempts and connections by kind of failure; absent: none
-	Rates       TCPRates          `json:"rates"`                 // of the last second
-	Heartbeats  TCPHeartbeats     `json:"heartbeats"`            // frames, and the times of their echoes
-	Connect     *BenchLatency     `json:"connect,omitempty"`     // client: from connect until the server's hello; absent: none yet
-	Detected    *BenchLatency     `json:"detected,omitempty"`    // client: silence before a connection was called lost; absent: none was
-	Reconnect   *BenchLatency     `json:"reconnect,omitempty"`   // client: from a loss until the connection is back; absent: none was
-	Marks       []TCPMark         `json:"marks,omitempty"`       // client: since moments that its parent named; absent: none
-	Peers       []TCPPeer         `json:"peers,omitempty"`       // client: servers; server: clients; absent: none
-	OtherPeers  int               `json:"other_peers,omitempty"` // connections of peers beyond the 4096 that are told apart; absent: none
-	Bytes       TCPBytes          `json:"bytes"`                 // of payload and frames, without TCP's headers
+	Connections TCPConnections           `json:"connections"`           // of this moment
+	Totals      TCPTotals                `json:"totals"`                // since the start
+	Failures    map[string]uint64        `json:"failures,omitempty"`    // attempts and connections by kind of failure; absent: none
+	Rates       TCPRates                 `json:"rates"`                 // of the last second
+	Heartbeats  TCPHeartbeatsOf[Latency] `json:"heartbeats"`            // frames, and the times of their echoes
+	Connect     *Latency                 `json:"connect,omitempty"`     // client: from connect until the server's hello; absent: none yet
+	Detected    *Latency                 `json:"detected,omitempty"`    // client: silence before a connection was called lost; absent: none was
+	Reconnect   *Latency                 `json:"reconnect,omitempty"`   // client: from a loss until the connection is back; absent: none was
+	Marks       []TCPMarkOf[Latency]     `json:"marks,omitempty"`       // client: since moments that its parent named; absent: none
+	Peers       []TCPPeer                `json:"peers,omitempty"`       // client: servers; server: clients; absent: none
+	OtherPeers  int                      `json:"other_peers,omitempty"` // connections of peers beyond the 4096 that are told apart; absent: none
+	Bytes       TCPBytes                 `json:"bytes"`                 // of payload and frames, without TCP's headers
 
 	CPUSeconds float64 `json:"cpu_s"`     // user and system time of the process
 	RSSBytes   uint64  `json:"rss_bytes"` // resident memory of the process
@@ -56,23 +60,23 @@ type TCPReport struct {
 
 // TCPConnections are those of this moment.
 type TCPConnections struct {
-	Target      int `json:"target,omitempty"`   // that a client wants; absent: a server
-	Established int `json:"established"`        // both programs have sent their hello (plain: TCP is up)
-	Connecting  int `json:"connecting"`         // SYN sent, or TCP up and hello awaited
-	Unanswered  int `json:"unanswered"`         // of those: TCP is up, the peer's program has sent nothing
-	Waiting     int `json:"waiting,omitempty"`  // of a client: backing off after a failure; absent: none
-	Draining    int `json:"draining,omitempty"` // closing on request; absent: none
+	Target      int `json:"target,omitempty" metric:"weir_tcp_target" help:"Connections that a client is to hold."` // that a client wants; absent: a server
+	Established int `json:"established" metric:"weir_tcp_connections" help:"Connections established."`              // both programs have sent their hello (plain: TCP is up)
+	Connecting  int `json:"connecting" metric:"weir_tcp_connecting" help:"Connections that are being opened."`      // SYN sent, or TCP up and hello awaited
+	Unanswered  int `json:"unanswered"`                                                                             // of those: TCP is up, the peer's program has sent nothing
+	Waiting     int `json:"waiting,omitempty"`                                                                      // of a client: backing off after a failure; absent: none
+	Draining    int `json:"draining,omitempty"`                                                                     // closing on request; absent: none
 }
 
 // TCPTotals count connections since the start.
 type TCPTotals struct {
-	Opened      uint64 `json:"opened"`      // became established
-	Closed      uint64 `json:"closed"`      // on purpose: churn, drain, bye
-	Lost        uint64 `json:"lost"`        // established and then broken, silent or evicted
-	Reconnected uint64 `json:"reconnected"` // established again after a loss
-	Evicted     uint64 `json:"evicted"`     // of a server: silent for longer than the client announced
-	Refused     uint64 `json:"refused"`     // of a server: bytes that are no protocol
-	Failed      uint64 `json:"failed"`      // of a client: attempts that did not become established
+	Opened      uint64 `json:"opened" metric:"weir_tcp_opened_total" help:"Connections that became established."`                                                   // became established
+	Closed      uint64 `json:"closed" metric:"weir_tcp_closed_total" help:"Connections closed on purpose."`                                                         // on purpose: churn, drain, bye
+	Lost        uint64 `json:"lost" metric:"weir_tcp_lost_total" help:"Established connections that broke or fell silent."`                                         // established and then broken, silent or evicted
+	Reconnected uint64 `json:"reconnected" metric:"weir_tcp_reconnected_total" help:"Connections established again after a loss."`                                  // established again after a loss
+	Evicted     uint64 `json:"evicted" metric:"weir_tcp_evicted_total" help:"Connections that a server gave up as silent."`                                         // of a server: silent for longer than the client announced
+	Refused     uint64 `json:"refused" metric:"weir_tcp_refused_total" help:"Connections that a server closed, because their bytes are no protocol of the tester."` // of a server: bytes that are no protocol
+	Failed      uint64 `json:"failed" metric:"weir_tcp_failed_total" help:"Attempts of a client that led to no connection."`                                        // of a client: attempts that did not become established
 }
 
 // TCPRates are connections per second.
@@ -82,13 +86,13 @@ type TCPRates struct {
 	Failed float64 `json:"failed"` // as in TCPTotals
 }
 
-// TCPHeartbeats count frames, and time the echoes.
-type TCPHeartbeats struct {
-	Sent     uint64        `json:"sent"`             // frames
-	Received uint64        `json:"received"`         // frames
-	Missed   uint64        `json:"missed"`           // client: no echo before the next was due; server: none within 1.5 periods
-	Unsent   uint64        `json:"unsent,omitempty"` // client: due while the process stood still, and never sent; absent: none
-	RTT      *BenchLatency `json:"rtt,omitempty"`    // from the time that the heartbeat was due until its echo; absent: none came
+// TCPHeartbeatsOf count frames, and time the echoes.
+type TCPHeartbeatsOf[Latency any] struct {
+	Sent     uint64   `json:"sent"`             // frames
+	Received uint64   `json:"received"`         // frames
+	Missed   uint64   `json:"missed"`           // client: no echo before the next was due; server: none within 1.5 periods
+	Unsent   uint64   `json:"unsent,omitempty"` // client: due while the process stood still, and never sent; absent: none
+	RTT      *Latency `json:"rtt,omitempty"`    // from the time that the heartbeat was due until its echo; absent: none came
 }
 
 // TCPBytes are of payload and frames, without TCP's headers.
@@ -165,16 +169,16 @@ type TCPHistoryPoint struct {
 	CPU         float64 `json:"cpu_percent"`      // of one core, this process and its workers
 }
 
-// TCPMark is what became of a client's connections since a moment that its parent named, until the next one.
-type TCPMark struct {
+// TCPMarkOf is what became of a client's connections since a moment that its parent named, until the next one.
+type TCPMarkOf[Latency any] struct {
 	Name      string            `json:"name"`                   // of the moment
 	Lost      uint64            `json:"lost"`                   // connections that were established, and broke
 	LostBy    map[string]uint64 `json:"lost_by_peer,omitempty"` // of those, by the server's id; absent: none
 	Kinds     map[string]uint64 `json:"failures,omitempty"`     // of those, by kind of failure; absent: none
 	Moved     uint64            `json:"moved"`                  // connections that their server sent away
 	Back      uint64            `json:"back"`                   // of the lost, established again
-	LostAfter *BenchLatency     `json:"lost_after,omitempty"`   // from the moment until the loss; absent: none was lost
-	BackAfter *BenchLatency     `json:"back_after,omitempty"`   // from the moment until the connection was back; absent: none is
+	LostAfter *Latency          `json:"lost_after,omitempty"`   // from the moment until the loss; absent: none was lost
+	BackAfter *Latency          `json:"back_after,omitempty"`   // from the moment until the connection was back; absent: none is
 	// Full is how many seconds after the moment all connections of the target were established again. Absent: not yet, or none had gone.
 	Full float64 `json:"full_again_s,omitempty"`
 }

@@ -9,9 +9,8 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/coap/node"
-	"github.com/weir-lb/weir/internal/snat"
-	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
@@ -27,18 +26,12 @@ func TestOutputHasItsPublicForm(t *testing.T) {
 	for _, c := range []struct{ printed, public any }{
 		{filled(new(node.Status)), new(v1.CoAPStatus)},
 		{&result, new(v1.BenchResult)},
-		{filled(new(tcpscale.Report)), new(v1.TCPReport)},
-		{filled(new(snat.Plan)), new(v1.SNATPlan)},
-		{filled(new(snat.Rule)), new(v1.SNATRule)},
-		{filled(new(snat.Size)), new(v1.SNATSize)},
-		{filled(new(snat.Cell)), new(v1.SNATCell)},
-		{filled(new(snat.Run)), new(v1.SNATRun)},
 	} {
 		printed, err := json.Marshal(c.printed)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := readStrictly(printed, c.public); err != nil {
+		if err := clitest.ReadStrictly(printed, c.public); err != nil {
 			t.Errorf("%T has what %T has not: %v", c.printed, c.public, err)
 			continue
 		}
@@ -49,13 +42,6 @@ func TestOutputHasItsPublicForm(t *testing.T) {
 			t.Errorf("%s: %T never has it", path, c.printed)
 		})
 	}
-}
-
-// readStrictly decodes what a command or the admin API has printed. A key that the public type does not have is an error.
-func readStrictly(text []byte, into any) error {
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	return decoder.Decode(into)
 }
 
 func filled(value any) any {

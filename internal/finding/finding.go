@@ -5,48 +5,23 @@ package finding
 import (
 	"fmt"
 	"io"
-	"slices"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
-// Level is the severity of a finding. A higher level is worse.
-type Level uint8
-
-const (
-	OK   Level = iota
-	Warn       // works, but worse than possible, or not always
-	Fail       // packets are lost, or what is wanted does not fit
+// Level and Finding are public types.
+type (
+	Level   = v1.FindingLevel
+	Finding = v1.Finding
 )
 
-func levels() []string { return []string{"ok", "warn", "fail"} }
-
-// String is ok, warn or fail.
-func (l Level) String() string { return levels()[l] }
-
-// MarshalText writes String.
-func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
-
-// UnmarshalText reads String.
-func (l *Level) UnmarshalText(text []byte) error {
-	i := slices.Index(levels(), string(text))
-	if i < 0 {
-		return fmt.Errorf("level %q of a finding: want ok, warn or fail", text)
-	}
-	*l = Level(i)
-	return nil
-}
-
-// Finding is the result of one check.
-type Finding struct {
-	Check string `json:"check"`
-	Level Level  `json:"level"`
-	// Have and Need are of a limit: its value, and the one that is wanted.
-	Have   uint64 `json:"have,omitempty"`
-	Need   uint64 `json:"need,omitempty"`
-	What   string `json:"what"`
-	Remedy string `json:"cure,omitempty"` // a shell command; empty when all is well
-}
+// The levels.
+const (
+	OK   = v1.FindingOK
+	Warn = v1.FindingWarn // works, but worse than possible, or not always
+	Fail = v1.FindingFail // packets are lost, or what is wanted does not fit
+)
 
 // Worst returns the highest level of the findings, OK without any.
 func Worst(findings []Finding) Level {

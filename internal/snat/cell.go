@@ -5,40 +5,16 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	v1 "github.com/weir-lb/weir/api/v1"
 )
-
-// Cell is a scenario beside what somebody measured.
-type Cell struct {
-	Scenario  string `json:"scenario"`
-	Table     string `json:"table,omitempty"`
-	Expect    *int64 `json:"expect"`    // null: an open cell
-	Predicted int64  `json:"predicted"` // of a ceiling what whole replicas hold, else the exact figure
-	Exact     int64  `json:"exact"`     // the minimum cut
-	Nodes     int64  `json:"nodes_possible"`
-	Status    Status `json:"status"`
-	Reason    string `json:"reason"`
-	Plan      Plan   `json:"plan"`
-	Seen      *Seen  `json:"simulated,omitempty"` // of a transient cell
-}
-
-// Seen is where the simulated clients of a transient cell stand over time.
-type Seen struct {
-	Lowest int64   `json:"lowest"`
-	Mean   float64 `json:"mean"`
-	Peak   int64   `json:"peak"`
-	Near   float64 `json:"near"` // share of readings above zero that are within the tolerance of expect
-	Lives  int64   `json:"restarts"`
-}
-
-// Status is how a cell compares.
-type Status string
 
 // The statuses.
 const (
-	Agrees    Status = "agrees"
-	Differs   Status = "differs"
-	Predicted Status = "predicted" // an open cell
-	Moves     Status = "moves"     // transient: the clients pass the measured figure on their way to the ceiling and back
+	Agrees    = "agrees"
+	Differs   = "differs"
+	Predicted = "predicted" // an open cell
+	Moves     = "moves"     // transient: the clients pass the measured figure on their way to the ceiling and back
 )
 
 // transientTime is how long the original tester's clients are watched for a transient cell.
@@ -80,7 +56,7 @@ func (s Scenario) close(n int64) bool {
 // move past it.
 func (s Scenario) transient(ctx context.Context, c *Cell) error {
 	s.Traffic.Policy, s.Traffic.Duration, s.Traffic.Lifetime = Original, max(transientTime, s.Traffic.Duration), 0
-	seen, held := Seen{}, 0
+	seen, held := v1.SNATSeen{}, 0
 	run, err := Simulate(ctx, s, nil)
 	if err != nil {
 		return err

@@ -37,7 +37,7 @@ func TestEveryCellOfTheSourceDocument(t *testing.T) {
 		says         int64 // the document
 		exact, whole int64 // the plan
 		nodes        int64
-		status       snat.Status
+		status       string
 	}{
 		{"Default AKS setup", "1 node, 1 replica", 1024, 1024, 0, 1000, snat.Agrees},
 		{"Outbound ports 8,000", "1 node, 1 replica", 8000, 8000, 0, 8, snat.Agrees},

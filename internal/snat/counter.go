@@ -16,6 +16,8 @@ type counter struct {
 	varies []int32 // room of each node, where it differs or grows
 	grows  []bool  // a node's growth is on its way
 	pool   int64   // ports that are not allocated yet
+	active int64   // connections, all keys
+	busy   int64   // ports in use or held down, all keys
 	result StageRun
 }
 
@@ -24,26 +26,8 @@ type cell struct{ active, busy int32 }
 // place says through which of each level's owners a connection goes.
 type place struct{ replica, node, dst, address, serverNode, server int }
 
-// StageRun is what a stage saw during a simulation.
-type StageRun struct {
-	Name         string   `json:"stage"`
-	Kind         Kind     `json:"kind"`
-	Capacity     int64    `json:"capacity"`        // connections, all keys
-	Ports        int64    `json:"ports"`           // all keys; 0: it holds none down
-	Peak         int64    `json:"peak"`            // most connections at one time, all keys
-	PeakHeld     int64    `json:"peak_held"`       // most ports at one time that were free for nobody: in use or held down
-	Fullest      int64    `json:"fullest_key"`     // most connections at one time of one key
-	PerKey       int64    `json:"per_key"`         // connections that one key holds; addresses that serve it count together
-	Refused      int64    `json:"refused"`         // attempts that it had no room for
-	FirstRefused *float64 `json:"first_refused_s"` // virtual time of the first of them; null: none
-	Active       []int64  `json:"active"`          // connections, sampled with the series of the run
-	Busy         []int64  `json:"busy"`            // ports in use or held down
-	now          int64
-	nowBusy      int64
-}
-
 func newCounter(s Scenario, st stage) counter {
-	c := counter{stage: st, result: StageRun{Name: st.name, Kind: st.kind, Capacity: st.total(), Ports: st.ports * st.owners}}
+	c := counter{stage: st, result: StageRun{Name: st.name, Kind: string(st.kind), Capacity: st.total(), Ports: st.ports * st.owners}}
 	dests, owners := 1, int(st.owners)
 	switch {
 	case st.byAddress:
@@ -122,20 +106,20 @@ func (c *counter) take(where *cell) {
 	where.active++
 	where.busy++
 	c.most = max(c.most, where.active)
-	c.result.now++
-	c.result.nowBusy++
-	c.result.Peak = max(c.result.Peak, c.result.now)
-	c.result.PeakHeld = max(c.result.PeakHeld, c.result.nowBusy)
+	c.active++
+	c.busy++
+	c.result.Peak = max(c.result.Peak, c.active)
+	c.result.PeakHeld = max(c.result.PeakHeld, c.busy)
 }
 
 func (c *counter) inactive(where *cell) {
 	where.active--
-	c.result.now--
+	c.active--
 }
 
 func (c *counter) idleAgain(where *cell) {
 	where.busy--
-	c.result.nowBusy--
+	c.busy--
 }
 
 // refuse counts an attempt without room.
@@ -148,8 +132,8 @@ func (c *counter) refuse(now uint64) {
 
 // sample adds a reading to the stage's series.
 func (c *counter) sample() {
-	c.result.Active = append(c.result.Active, c.result.now)
-	c.result.Busy = append(c.result.Busy, c.result.nowBusy)
+	c.result.Active = append(c.result.Active, c.active)
+	c.result.Busy = append(c.result.Busy, c.busy)
 }
 
 // wantsMore reports whether a growing allocation should grow: an eighth is left, and no growth is on its way.

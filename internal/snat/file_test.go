@@ -85,7 +85,7 @@ func simulateBriefly(t *testing.T, s snat.Scenario) {
 		t.Fatalf("%+v: ceiling %d, %+v", s, p.Ceiling, run)
 	}
 	for _, st := range run.Stages {
-		if st.Fullest > st.PerKey && st.Kind != snat.GCPNAT || st.Ports > 0 && st.PeakHeld > st.Ports {
+		if st.Fullest > st.PerKey && st.Kind != string(snat.GCPNAT) || st.Ports > 0 && st.PeakHeld > st.Ports {
 			t.Fatalf("%+v: %+v", s, st)
 		}
 	}

@@ -1,17 +1,5 @@
 package snat
 
-// Rule is one line of the vendor table: what a vendor says, or what was measured, at a date.
-type Rule struct {
-	Vendor string `json:"vendor"`
-	Rule   string `json:"rule"`
-	Value  int64  `json:"value"`
-	Unit   string `json:"unit"`
-	Basis  string `json:"basis"` // documented, measured or assumed
-	Date   string `json:"date"`  // when it was read or measured, YYYY-MM-DD
-	Title  string `json:"title"`
-	URL    string `json:"url,omitempty"`
-}
-
 // What the plan calculates with. Each constant stands in Rules too, by the name rules.go gives it there.
 const (
 	azureLBPorts       = 64000 // SNAT ports of a frontend address

@@ -7,42 +7,6 @@ import (
 	"time"
 )
 
-// Run is the result of a simulation. Counts are connections.
-type Run struct {
-	Name          string     `json:"name,omitempty"`
-	Seed          uint64     `json:"seed"`
-	Virtual       float64    `json:"virtual_s"`
-	Events        int64      `json:"events"`
-	Attempts      int64      `json:"attempts"`          // connects, SYN retries not counted
-	Opened        int64      `json:"opened"`            // that succeeded
-	Delayed       int64      `json:"delayed"`           // of these, only after a SYN retry
-	TimedOut      int64      `json:"timed_out"`         // 127 s of silence; UDP: the first packet was lost
-	Errors        int64      `json:"errors"`            // refused at once by the client's own machine
-	Closed        int64      `json:"closed"`            // ended, by whatever
-	Evicted       int64      `json:"evicted"`           // original: closed by the server for silence
-	Restarts      int64      `json:"restarts"`          // original: client processes that died
-	Peak          int64      `json:"peak"`              // most held at one time
-	Lowest        int64      `json:"lowest"`            // least held in the last half
-	Mean          float64    `json:"mean"`              // held in the last half
-	Last          int64      `json:"last"`              // held at the end
-	OpenPerSecond float64    `json:"opened_per_second"` // over the last half
-	BrokeFirst    string     `json:"broke_first"`       // stage that first refused a connection; empty: none
-	BrokeAt       *float64   `json:"broke_first_s"`     // when, of virtual time
-	WaitedFor     []int64    `json:"opened_by_syn"`     // opened by the first SYN, the second, …
-	Stages        []StageRun `json:"stages"`
-	Series        Series     `json:"series"`
-}
-
-// Series is what was sampled, all of one length.
-type Series struct {
-	Second  []float64 `json:"second"`
-	Held    []int64   `json:"held"`
-	Waiting []int64   `json:"waiting"` // connects without an answer yet
-	Tried   []int64   `json:"tried"`   // connects so far
-	Opened  []int64   `json:"opened"`  // so far
-	Failed  []int64   `json:"failed"`  // so far, time-outs and errors
-}
-
 // synTries is how often a SYN is sent: at 0, 1, 3, 7, 15, 31, 63 s, and the kernel gives up at 127 s.
 const synTries = 7
 

@@ -16,23 +16,6 @@ type Need struct {
 	IPs         int
 }
 
-// Size is the least that meets a Need: nodes first, then ports of each, then public addresses.
-type Size struct {
-	Way          string  `json:"way"`
-	Kind         Kind    `json:"kind"`
-	Possible     bool    `json:"possible"`
-	Nodes        int     `json:"nodes"`
-	Replicas     int     `json:"replicas"`
-	Ports        int     `json:"ports_per_node"` // 0: nobody allocates ports per node
-	MaxPorts     int     `json:"max_ports_per_node,omitempty"`
-	IPs          int     `json:"ips"`     // public addresses; of ephemeral, source addresses of a replica; 0: none
-	Ceiling      int64   `json:"ceiling"` // connections that it holds
-	NewPerSecond float64 `json:"new_per_second"`
-	First        string  `json:"breaks_first"`
-	Why          string  `json:"why,omitempty"` // why it is not possible
-	Plan         Plan    `json:"plan"`
-}
-
 // sizing searches the sizes of one stage, the last of a path.
 type sizing struct {
 	s     Scenario
@@ -46,7 +29,7 @@ type sizing struct {
 func (s Scenario) Size(need Need) Size {
 	z := sizing{s: s, need: need, spec: s.Path[len(s.Path)-1]}
 	z.ports, z.rate = z.choices(), z.replicaRate()
-	result := Size{Way: z.way(), Kind: z.spec.Kind}
+	result := Size{Way: z.way(), Kind: string(z.spec.Kind)}
 	nodes := need.Nodes
 	if nodes == 0 {
 		top := min(MaxNodes, int(min(need.Connections, MaxNodes)))

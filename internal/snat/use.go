@@ -14,7 +14,7 @@ func (s Scenario) uses(stages []stage, nodes []nodeFlow, p *Plan) {
 	}
 	for _, st := range stages {
 		u := StageUse{
-			Name: st.name, Kind: st.kind, Level: st.level.String(), Key: st.key, Keys: st.keys * st.owners, PerKey: st.perKey,
+			Name: st.name, Kind: string(st.kind), Level: st.level.String(), Key: st.key, Keys: st.keys * st.owners, PerKey: st.perKey,
 			Capacity: st.total(), Transient: st.arrives > 0 || st.kind == AcceptQueue,
 		}
 		switch {

@@ -52,7 +52,7 @@ func TestKilledServerIsFoundAndReplaced(t *testing.T) {
 		}
 	}}
 	r, err := run.Run(ctx)
-	if err != nil || !back || r.Totals.Lost != 200 || r.Reconnect.Count() != 200 || r.Verdict() == nil {
+	if err != nil || !back || r.Totals.Lost != 200 || r.Reconnect.Count() != 200 || Verdict(&r) == nil {
 		t.Errorf("%v, %v: %+v %v", err, back, r.Totals, r.Failures)
 	}
 	if len(r.Marks) != 1 {
@@ -175,8 +175,8 @@ func TestStoppedMachineLosesNothing(t *testing.T) {
 		t.Errorf("%v: %+v %v, evicted %d", err, r.Totals, r.Failures, server.Totals.Evicted)
 	}
 	// The latencies are those of a tester that stood still, and the result says so.
-	if r.Heartbeats.RTT.Max() < stop || r.Frozen < stop.Seconds() || r.Void == "" || !errors.Is(r.Verdict(), ErrVoid) {
-		t.Errorf("stopped for %v: most %v, frozen %.1f s, void %q, verdict %v", stop, r.Heartbeats.RTT.Max(), r.Frozen, r.Void, r.Verdict())
+	if r.Heartbeats.RTT.Max() < stop || r.Frozen < stop.Seconds() || r.Void == "" || !errors.Is(Verdict(&r), ErrVoid) {
+		t.Errorf("stopped for %v: most %v, frozen %.1f s, void %q, verdict %v", stop, r.Heartbeats.RTT.Max(), r.Frozen, r.Void, Verdict(&r))
 	}
 	// A beat in each period of each connection was due while it was stopped.
 	if due := r.Heartbeats.Unsent; due < 1500*8 || r.Heartbeats.RTT.Count() <= due {

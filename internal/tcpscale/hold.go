@@ -188,7 +188,7 @@ func (h *Hold) finish(failure error) (Report, error) {
 	r := h.Group.Stop()
 	r.Plateau, r.Reconciled, r.History, r.Final = h.plateau, reconciled, h.history, true
 	r.Plateaus, r.RateLimit = h.passed, h.limited
-	r.Conclusion = r.conclude()
+	r.Conclusion = conclude(&r)
 	if h.Tick != nil {
 		h.Tick(r)
 	}
@@ -202,9 +202,9 @@ var ErrIncomplete = errors.New("not all connections were held")
 var ErrVoid = errors.New("the result is void")
 
 // conclude is the verdict in words.
-func (r *Report) conclude() string {
+func conclude(r *Report) string {
 	words := fmt.Sprintf("%d of %d connections at the end, %d lost meanwhile", r.Connections.Established, r.Connections.Target, r.Totals.Lost)
-	if err := r.Verdict(); errors.Is(err, ErrVoid) {
+	if err := Verdict(r); errors.Is(err, ErrVoid) {
 		return "void: " + err.Error() + "; " + words
 	} else if err != nil {
 		return "failed: " + words
@@ -213,7 +213,7 @@ func (r *Report) conclude() string {
 }
 
 // Verdict is nil if a run reached its target, held it and lost nothing that did not come back meanwhile unasked.
-func (r *Report) Verdict() error {
+func Verdict(r *Report) error {
 	if r.Void != "" {
 		return fmt.Errorf("%w: %s: this machine was too busy", ErrVoid, r.Void)
 	}

@@ -8,20 +8,6 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
-// Mark is what became of a client's connections since a moment that its parent named with an OpMark, until the next one.
-// Times count from that moment, as each worker heard of it.
-type Mark struct {
-	Name      string            `json:"name"`
-	Lost      uint64            `json:"lost"`                   // were established, and broke
-	LostBy    map[string]uint64 `json:"lost_by_peer,omitempty"` // of those, by the server's id
-	Kinds     map[string]uint64 `json:"failures,omitempty"`     // of those, by [Failure]
-	Moved     uint64            `json:"moved"`                  // were sent away by their server
-	Back      uint64            `json:"back"`                   // of the lost, established again
-	LostAfter *measure.Latency  `json:"lost_after,omitempty"`
-	BackAfter *measure.Latency  `json:"back_after,omitempty"`
-	Full      float64           `json:"full_again_s,omitempty"` // when all of the target were established again; 0: not yet, or none had gone
-}
-
 // maxMarks bounds what a run can tell apart; later ones count into the last.
 const maxMarks = 64
 
@@ -103,7 +89,7 @@ func mergeMarks(sum, more []Mark) []Mark {
 }
 
 // Shares are the connections of each peer by id, of all generations, in the order of ids.
-func (r *Report) Shares() []Peer {
+func Shares(r *Report) []Peer {
 	var shares []Peer
 	for _, p := range r.Peers {
 		i, ok := slices.BinarySearchFunc(shares, p.ID, func(s Peer, id string) int { return cmp.Compare(s.ID, id) })

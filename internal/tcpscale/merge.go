@@ -37,12 +37,12 @@ func MergeReports(reports []Report) Report {
 		if r.FullAt.IsZero() || !m.FullAt.IsZero() && r.FullAt.After(m.FullAt) {
 			m.FullAt = r.FullAt // one that is not full: nor is the sum
 		}
-		m.Connections.add(r.Connections)
-		m.Totals.add(r.Totals)
-		m.Rates.add(r.Rates)
+		addConnections(&m.Connections, r.Connections)
+		addTotals(&m.Totals, r.Totals)
+		addRates(&m.Rates, r.Rates)
 		m.Bytes.Sent += r.Bytes.Sent
 		m.Bytes.Received += r.Bytes.Received
-		m.Heartbeats.add(r.Heartbeats)
+		addHeartbeats(&m.Heartbeats, r.Heartbeats)
 		m.Connect = mergeLatency(m.Connect, r.Connect)
 		m.Detected = mergeLatency(m.Detected, r.Detected)
 		m.Reconnect = mergeLatency(m.Reconnect, r.Reconnect)
@@ -91,7 +91,7 @@ func mergeLatency(sum, more *measure.Latency) *measure.Latency {
 	return sum
 }
 
-func (c *Connections) add(o Connections) {
+func addConnections(c *Connections, o Connections) {
 	c.Target += o.Target
 	c.Established += o.Established
 	c.Connecting += o.Connecting
@@ -100,7 +100,7 @@ func (c *Connections) add(o Connections) {
 	c.Draining += o.Draining
 }
 
-func (t *Totals) add(o Totals) {
+func addTotals(t *Totals, o Totals) {
 	t.Opened += o.Opened
 	t.Closed += o.Closed
 	t.Lost += o.Lost
@@ -110,13 +110,13 @@ func (t *Totals) add(o Totals) {
 	t.Failed += o.Failed
 }
 
-func (r *Rates) add(o Rates) {
+func addRates(r *Rates, o Rates) {
 	r.Opened += o.Opened
 	r.Closed += o.Closed
 	r.Failed += o.Failed
 }
 
-func (h *Heartbeats) add(o Heartbeats) {
+func addHeartbeats(h *Heartbeats, o Heartbeats) {
 	h.Sent += o.Sent
 	h.Received += o.Received
 	h.Missed += o.Missed

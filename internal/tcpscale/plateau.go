@@ -74,11 +74,11 @@ func (f *Finder) name(n int, seconds float64, r *Report) *Plateau {
 	case kind == Timeout:
 		p.At, p.Ceiling = possibly(n)
 	}
-	p.Text = p.sentence()
+	p.Text = sentence(p)
 	return p
 }
 
-func (p *Plateau) sentence() string {
+func sentence(p *Plateau) string {
 	text := fmt.Sprintf("plateau at %d: %s; %s", p.Connections, p.Ceiling, p.Because)
 	if p.Remedy != "" {
 		text += ": " + p.Remedy

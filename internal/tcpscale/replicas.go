@@ -66,7 +66,7 @@ func (c *ClientRun) replicas(group *Group, workers int, sum *Report) []Report {
 		} else if sum.Plateau != nil {
 			p := *sum.Plateau
 			p.Connections = r.Connections.Established
-			p.Text = p.sentence()
+			p.Text = sentence(&p)
 			r.Plateau = &p
 		}
 	}

@@ -79,7 +79,7 @@ func TestReplicasAreSeenAsClients(t *testing.T) {
 		Each: func(reports []Report) { each = reports },
 	}
 	sum, err := run.Run(t.Context())
-	if err != nil || sum.Verdict() != nil || !sum.Final || sum.ID != "pod" || sum.Connections.Established != 60 {
+	if err != nil || Verdict(&sum) != nil || !sum.Final || sum.ID != "pod" || sum.Connections.Established != 60 {
 		t.Fatalf("%v: %+v", err, sum.Connections)
 	}
 	if *sum.Replicas != (Replicas{Replicas: 3, Connections: 20, Whole: 3, Held: 60}) || len(each) != 3 {

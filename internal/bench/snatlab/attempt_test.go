@@ -33,14 +33,14 @@ func TestAFailedRunDiscardsNoOther(t *testing.T) {
 		return &Measured{Held: int(l.plan.Holds), Server: int(l.plan.Holds)}, nil
 	}}
 	r, err := c.run(t.Context())
-	if err != nil || r.Runs != 5 || r.Failed != 1 || r.Differ != 0 || r.OK() {
+	if err != nil || r.Runs != 5 || r.Failed != 1 || r.Differ != 0 || OK(r) {
 		t.Fatalf("%v: %+v", err, r)
 	}
-	if late, broken := r.Cells[1].Weir, r.Cells[2].Weir; late.Measured == nil || len(late.Errors) != 1 || broken.Measured != nil || len(broken.Errors) != attempts {
+	if late, broken := r.Cells[1].Weir, r.Cells[2].Weir; late.SNATMeasured == nil || len(late.Errors) != 1 || broken.SNATMeasured != nil || len(broken.Errors) != attempts {
 		t.Errorf("late %+v, broken %+v", late, broken)
 	}
 	var text, page bytes.Buffer
-	if err := errors.Join(r.Write(&text), r.WriteHTML(&page, "weir snat lab")); err != nil {
+	if err := errors.Join(Write(&text, r), WriteHTML(&page, r, "weir snat lab")); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"FAILED", "broken: attempt 2 with weir's NAT failed: weir.sock: no such file", "1 runs failed, 5 came to a count"} {

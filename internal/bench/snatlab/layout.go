@@ -50,10 +50,11 @@ func lay(s snat.Scenario, weir bool) (*layout, error) {
 		l.specs[p.Kind] = p
 	}
 	for _, u := range l.plan.Stages {
-		if _, known := l.kinds[u.Kind]; !known {
-			l.kinds[u.Kind] = u // of azure-nat the first: its limit towards one destination
+		kind := snat.Kind(u.Kind)
+		if _, known := l.kinds[kind]; !known {
+			l.kinds[kind] = u // of azure-nat the first: its limit towards one destination
 		}
-		if u.Pressure > 1 && !translates(u.Kind) && u.Kind != snat.Ephemeral {
+		if u.Pressure > 1 && !translates(kind) && kind != snat.Ephemeral {
 			return nil, fmt.Errorf("the testbed does not build what bounds it, %s", u.Name)
 		}
 	}

@@ -7,30 +7,11 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/snat"
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/testbed/programs"
 )
-
-// Measured is what one NAT let through.
-type Measured struct {
-	Held      int               `json:"held"`   // connections, as the clients count
-	Server    int               `json:"server"` // as the server counts
-	Offered   int               `json:"offered"`
-	Replicas  []int             `json:"replicas"`           // what each replica holds
-	Seconds   float64           `json:"filled_s"`           // from the first connect to the last growth
-	Failures  map[string]uint64 `json:"failures,omitempty"` // of the clients, by kind
-	Ceiling   string            `json:"ceiling,omitempty"`  // what the tester calls it; empty: all fit
-	CeilingAt int               `json:"ceiling_at,omitempty"`
-	Exhausted uint64            `json:"snat_exhausted_packets,omitempty"` // of Weir's NAT
-	History   []Point           `json:"history"`
-}
-
-// Point is the count at a time since the first connect.
-type Point struct {
-	Seconds float64 `json:"s"`
-	Held    int     `json:"held"`
-}
 
 const (
 	look      = 500 * time.Millisecond
@@ -153,7 +134,7 @@ func (r *run) watch(ctx context.Context) (*Measured, error) {
 			m.Seconds = now.Sub(began).Seconds()
 		}
 		m.Held, m.Server, m.Failures = held, server.Connections.Established, client.Failures
-		m.History = append(m.History, Point{now.Sub(began).Seconds(), held})
+		m.History = append(m.History, v1.SNATLabPoint{Seconds: now.Sub(began).Seconds(), Held: held})
 		plateau = finder.Watch(now.Sub(began), &client)
 		if r.tick != nil {
 			r.tick(held)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/snat"
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
@@ -34,36 +35,13 @@ type Config struct {
 	once      func(context.Context, *layout, func(held int)) (*Measured, error) // of tests; nil: measure
 }
 
-// Cell is a scenario: what was said, planned and counted.
-type Cell struct {
-	Table    string    `json:"table,omitempty"`
-	Scenario string    `json:"scenario"`
-	Expect   *int64    `json:"expect"` // what somebody measured; null: an open cell
-	Kind     string    `json:"kind"`
-	Plan     snat.Plan `json:"plan"`
-	Kernel   Column    `json:"kernel"`
-	Weir     Column    `json:"weir"`
-	Agree    bool      `json:"agree"` // every count made is the plan's, on both ends
-	Reason   string    `json:"reason"`
-}
-
-// Column is one NAT's count, or why there is none.
-type Column struct {
-	*Measured
-	NotRun string   `json:"not_run,omitempty"`
-	Errors []string `json:"failed,omitempty"` // why each attempt that broke did; with a count, a later one succeeded
-}
-
-// Result is what `weir snat lab` prints.
-type Result struct {
-	At      time.Time `json:"at"`
-	Took    float64   `json:"took_s"`
-	Cells   []Cell    `json:"cells"`
-	Runs    int       `json:"runs"`
-	Differ  int       `json:"differ"` // cells that do not agree
-	Failed  int       `json:"failed"` // runs that came to no count
-	Verdict string    `json:"verdict"`
-}
+// The results are public types: what `weir snat lab --json` prints.
+type (
+	Cell     = v1.SNATLabCell  // a scenario: what was expected, planned and counted
+	Column   = v1.SNATLabCount // one NAT's count, or why there is none
+	Measured = v1.SNATMeasured // what one NAT let through
+	Result   = v1.SNATLab
+)
 
 // Validate says what stands in the way before anything is built.
 func (c *Config) Validate() error {
@@ -111,12 +89,12 @@ func (c *Config) run(ctx context.Context) (*Result, error) {
 	}
 	for i := range result.Cells {
 		cell := &result.Cells[i]
-		if cell.judge(); !cell.Agree {
+		if judge(cell); !cell.Agree {
 			result.Differ++
 		}
 		for _, column := range []Column{cell.Kernel, cell.Weir} {
 			switch {
-			case column.Measured != nil:
+			case column.SNATMeasured != nil:
 				result.Runs++
 			case len(column.Errors) > 0:
 				result.Failed++
@@ -135,7 +113,7 @@ func (c *Config) run(ctx context.Context) (*Result, error) {
 }
 
 // OK is whether every run came to a count, and each count is the plan's.
-func (r *Result) OK() bool { return r.Differ == 0 && r.Failed == 0 }
+func OK(r *Result) bool { return r.Differ == 0 && r.Failed == 0 }
 
 // attempts is how often a run is made that breaks: on a busy machine a program may start too late.
 const attempts = 2
@@ -149,7 +127,7 @@ func (c *Config) attempt(ctx context.Context, column *Column, l *layout, tick fu
 	for range attempts {
 		measured, err := once(ctx, l, tick)
 		if err == nil {
-			column.Measured = measured
+			column.SNATMeasured = measured
 			return
 		}
 		if ctx.Err() != nil {
@@ -199,7 +177,7 @@ func (c *Config) runAll(ctx context.Context, result *Result) error {
 				show.Lock()
 				defer show.Unlock()
 				if c.Progress != nil {
-					c.Progress(float64(done)/float64(all), fmt.Sprintf("%s, %s's NAT: %s of %s", cell.name(), nat, snat.Group(int64(held)), snat.Group(cell.Plan.Demand)))
+					c.Progress(float64(done)/float64(all), fmt.Sprintf("%s, %s's NAT: %s of %s", cellName(cell), nat, snat.Group(int64(held)), snat.Group(cell.Plan.Demand)))
 				}
 			}
 			tick(0)
@@ -219,13 +197,13 @@ func (c *Config) runAll(ctx context.Context, result *Result) error {
 }
 
 // judge compares, and says in words what there is to say.
-func (c *Cell) judge() {
+func judge(c *Cell) {
 	c.Agree, c.Reason = true, c.Plan.Why
 	for _, column := range []struct {
 		name string
 		of   Column
 	}{{"the kernel's NAT", c.Kernel}, {"Weir's NAT", c.Weir}} {
-		m := column.of.Measured
+		m := column.of.SNATMeasured
 		switch {
 		case m == nil:
 		case int64(m.Held) != c.Plan.Holds:

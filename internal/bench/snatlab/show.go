@@ -12,7 +12,7 @@ import (
 
 func count(c Column) string {
 	switch {
-	case c.Measured != nil:
+	case c.SNATMeasured != nil:
 		return snat.Group(int64(c.Held))
 	case c.NotRun != "":
 		return "not run"
@@ -22,26 +22,26 @@ func count(c Column) string {
 	return "–"
 }
 
-// failed is whether no attempt came to a count.
-func (c *Column) failed() bool { return c.Measured == nil && len(c.Errors) > 0 }
+// broken is whether no attempt came to a count.
+func broken(c *Column) bool { return c.SNATMeasured == nil && len(c.Errors) > 0 }
 
 // held is a count for a bar: none is no bar.
 func held(c Column) float64 {
-	if c.Measured == nil {
+	if c.SNATMeasured == nil {
 		return math.NaN()
 	}
 	return float64(c.Held)
 }
 
-// name is the cell's with its table's.
-func (c *Cell) name() string {
+// cellName is the cell's with its table's.
+func cellName(c *Cell) string {
 	if c.Table == "" {
 		return c.Scenario
 	}
 	return c.Table + ": " + c.Scenario
 }
 
-func (c *Cell) said() string {
+func expected(c *Cell) string {
 	if c.Expect == nil {
 		return "open"
 	}
@@ -51,7 +51,7 @@ func (c *Cell) said() string {
 	return snat.Group(*c.Expect)
 }
 
-func (c *Cell) planned() string {
+func planned(c *Cell) string {
 	text := snat.Group(c.Plan.Holds)
 	if c.Kind == string(snat.Ceiling) && c.Plan.Whole > 0 && c.Plan.Whole < c.Plan.Holds {
 		text += fmt.Sprintf(" (whole replicas: %s)", snat.Group(c.Plan.Whole))
@@ -59,22 +59,22 @@ func (c *Cell) planned() string {
 	return text
 }
 
-func (c *Cell) verdict() string {
+func verdict(c *Cell) string {
 	switch {
 	case !c.Agree:
 		return "DIFFERS"
-	case c.Kernel.failed() || c.Weir.failed():
+	case broken(&c.Kernel) || broken(&c.Weir):
 		return "FAILED"
-	case c.Kernel.Measured == nil && c.Weir.Measured == nil:
+	case c.Kernel.SNATMeasured == nil && c.Weir.SNATMeasured == nil:
 		return "not run"
 	}
 	return "agrees"
 }
 
 // ceiling is what the tester called the plateau, without being told the plan.
-func (c *Cell) ceiling() string {
+func ceiling(c *Cell) string {
 	for _, column := range []Column{c.Kernel, c.Weir} {
-		if column.Measured != nil && column.Ceiling != "" {
+		if column.SNATMeasured != nil && column.Ceiling != "" {
 			return column.Ceiling
 		}
 	}
@@ -82,7 +82,7 @@ func (c *Cell) ceiling() string {
 }
 
 // Write prints the table and the reasons for people.
-func (r *Result) Write(w io.Writer) error {
+func Write(w io.Writer, r *Result) error {
 	t := terminal.NewTable(w, false)
 	fmt.Fprintln(t, "SCENARIO\tDOCUMENT\tPLAN\tKERNEL\tWEIR\t\tTHE TESTER CALLS IT")
 	for i := range r.Cells {
@@ -90,12 +90,12 @@ func (r *Result) Write(w io.Writer) error {
 		if i == 0 && c.Table != "" || i > 0 && c.Table != r.Cells[i-1].Table {
 			fmt.Fprintf(t, "%s\t\t\t\t\t\t\n", c.Table)
 		}
-		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Scenario, c.said(), c.planned(), count(c.Kernel), count(c.Weir), c.verdict(), c.ceiling())
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", c.Scenario, expected(c), planned(c), count(c.Kernel), count(c.Weir), verdict(c), ceiling(c))
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("print the table: %w", err)
 	}
-	notes := r.notes()
+	notes := notesOf(r)
 	if len(notes) > 0 {
 		fmt.Fprintln(w)
 	}
@@ -106,12 +106,12 @@ func (r *Result) Write(w io.Writer) error {
 	return err
 }
 
-// notes are differences, what was not run, and what Weir's NAT counted.
-func (r *Result) notes() []string {
+// notesOf are differences, what was not run, and what Weir's NAT counted.
+func notesOf(r *Result) []string {
 	var all []string
 	for i := range r.Cells {
 		c := &r.Cells[i]
-		name := c.name()
+		name := cellName(c)
 		if !c.Agree {
 			all = append(all, name+": "+c.Reason)
 		}
@@ -126,7 +126,7 @@ func (r *Result) notes() []string {
 				all = append(all, fmt.Sprintf("%s: attempt %d with %s's NAT failed: %s", name, i+1, column.name, why))
 			}
 		}
-		if m := c.Weir.Measured; m != nil && m.Exhausted > 0 {
+		if m := c.Weir.SNATMeasured; m != nil && m.Exhausted > 0 {
 			all = append(all, fmt.Sprintf("%s: Weir counted %s packets as snat_exhausted", name, snat.Group(int64(m.Exhausted))))
 		}
 	}
@@ -134,13 +134,13 @@ func (r *Result) notes() []string {
 }
 
 // WriteHTML writes a page with the table and how the connections came; method is the command.
-func (r *Result) WriteHTML(w io.Writer, method string) error {
+func WriteHTML(w io.Writer, r *Result, method string) error {
 	table := plot.Table{Title: "Scenarios", Header: []string{"scenario", "document", "plan", "kernel's NAT", "Weir's NAT", "", "the tester calls it"}}
 	names := []string{"plan", "kernel's NAT", "Weir's NAT"} // of one colour each, on all figures
 	var bars, charts []plot.Figure
 	for i := range r.Cells {
 		c := &r.Cells[i]
-		table.Rows = append(table.Rows, []string{c.name(), c.said(), c.planned(), count(c.Kernel), count(c.Weir), c.verdict(), c.ceiling()})
+		table.Rows = append(table.Rows, []string{cellName(c), expected(c), planned(c), count(c.Kernel), count(c.Weir), verdict(c), ceiling(c)})
 		group := plot.Group{Name: short(c.Scenario), Values: []float64{float64(c.Plan.Holds), held(c.Kernel), held(c.Weir)}}
 		if i == 0 || c.Table != r.Cells[i-1].Table {
 			bars = append(bars, plot.Bars{Title: "Connections held: " + c.Table, Unit: "connections", Names: names})
@@ -148,12 +148,12 @@ func (r *Result) WriteHTML(w io.Writer, method string) error {
 		last := bars[len(bars)-1].(plot.Bars)
 		last.Groups = append(last.Groups, group)
 		bars[len(bars)-1] = last
-		if c.Kernel.Measured != nil || c.Weir.Measured != nil {
-			charts = append(charts, c.chart(names))
+		if c.Kernel.SNATMeasured != nil || c.Weir.SNATMeasured != nil {
+			charts = append(charts, cellChart(c, names))
 		}
 	}
 	notes := plot.Table{Title: "Notes", Header: []string{"note"}}
-	for _, note := range r.notes() {
+	for _, note := range notesOf(r) {
 		notes.Rows = append(notes.Rows, []string{note})
 	}
 	tables := []plot.Table{table}
@@ -161,7 +161,7 @@ func (r *Result) WriteHTML(w io.Writer, method string) error {
 		tables = append(tables, notes)
 	}
 	return plot.Report{
-		Title: "SNAT: plan, kernel and Weir", When: r.At, Verdict: r.Verdict, OK: r.OK(),
+		Title: "SNAT: plan, kernel and Weir", When: r.At, Verdict: r.Verdict, OK: OK(r),
 		Facts: []plot.Fact{
 			{Name: "scenarios", Value: fmt.Sprint(len(r.Cells))},
 			{Name: "runs", Value: fmt.Sprint(r.Runs)},
@@ -173,12 +173,12 @@ func (r *Result) WriteHTML(w io.Writer, method string) error {
 }
 
 // chart is how the connections of one cell came.
-func (c *Cell) chart(names []string) plot.Chart {
-	chart := plot.Chart{Title: c.name(), YLabel: "connections", Note: c.Reason, Series: []plot.Series{{Name: names[0]}}}
+func cellChart(c *Cell, names []string) plot.Chart {
+	chart := plot.Chart{Title: cellName(c), YLabel: "connections", Note: c.Reason, Series: []plot.Series{{Name: names[0]}}}
 	last := 0.0
 	for i, column := range []Column{c.Kernel, c.Weir} {
 		s := plot.Series{Name: names[1+i]}
-		if column.Measured != nil {
+		if column.SNATMeasured != nil {
 			for _, p := range column.History {
 				s.X, s.Y = append(s.X, p.Seconds), append(s.Y, float64(p.Held))
 				last = max(last, p.Seconds)

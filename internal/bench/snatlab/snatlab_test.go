@@ -38,7 +38,7 @@ func here() tcpscale.Place {
 }
 
 // The kernel's own NAT, told to give out ports as a cloud does, lets through what the planner says, to the connection. The
-// planner's figures stand here once more. Weir's NAT: TestRootSnatLab in cmd/weir.
+// planner's figures stand here once more. Weir's NAT: TestRootSnatLab in internal/cli/snat.
 func TestRootKernelNATMeetsThePlan(t *testing.T) {
 	netlabtest.Root(t)
 	netlabtest.Tools(t, "nft")
@@ -89,7 +89,7 @@ func meets(t *testing.T, s snat.Scenario, want int, ceiling string) {
 		t.Fatal(err)
 	}
 	c := result.Cells[0]
-	if c.Kernel.Measured == nil {
+	if c.Kernel.SNATMeasured == nil {
 		t.Fatal(c.Kernel.NotRun)
 	}
 	if c.Plan.Holds != int64(want) || c.Kernel.Held != want || c.Kernel.Server != want || !c.Agree || result.Differ != 0 {
@@ -134,10 +134,10 @@ func TestRootWhatIsNotBuilt(t *testing.T) {
 		}
 	}
 	var text, page bytes.Buffer
-	if err := result.Write(&text); err != nil || !strings.Contains(text.String(), "not run with weir's NAT: the testbed has one server") {
+	if err := snatlab.Write(&text, result); err != nil || !strings.Contains(text.String(), "not run with weir's NAT: the testbed has one server") {
 		t.Errorf("%v: %s", err, text.String())
 	}
-	if err := result.WriteHTML(&page, "test"); err != nil || !strings.Contains(page.String(), "not run") {
+	if err := snatlab.WriteHTML(&page, result, "test"); err != nil || !strings.Contains(page.String(), "not run") {
 		t.Errorf("%v: %s", err, page.String())
 	}
 }

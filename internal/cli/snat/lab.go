@@ -125,13 +125,13 @@ func runSnatLab(cmd *cobra.Command, c snatlab.Config, asJSON bool, report string
 	case asJSON:
 		err = cli.PrintJSON(cmd.OutOrStdout(), result)
 	default:
-		err = result.Write(cmd.OutOrStdout())
+		err = snatlab.Write(cmd.OutOrStdout(), result)
 	}
 	if err == nil {
 		method := fmt.Sprintf("%s\nload average: %s before, %s after", measuring.TypedCommand(), load, procstat.LoadAverage())
-		err = measuring.WriteReport(report, func(w io.Writer) error { return result.WriteHTML(w, method) })
+		err = measuring.WriteReport(report, func(w io.Writer) error { return snatlab.WriteHTML(w, result, method) })
 	}
-	if err == nil && !result.OK() {
+	if err == nil && !snatlab.OK(result) {
 		return &cli.ExitError{Code: cli.ExitFailure} // the table says why
 	}
 	return err

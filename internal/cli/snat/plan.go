@@ -98,7 +98,7 @@ func planSnat(cmd *cobra.Command, scenarios []snat.Scenario, asJSON bool) error 
 // writeCells prints measured and planned figures side by side, one table per heading.
 func writeCells(out io.Writer, cells []snat.Cell) error {
 	w := terminal.NewTable(out, true)
-	count := map[snat.Status]int{}
+	count := map[string]int{}
 	for i, c := range cells {
 		if i == 0 || c.Table != cells[i-1].Table {
 			if err := w.Flush(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/snat"
 	"github.com/weir-lb/weir/internal/testbed/plot"
 )
@@ -13,13 +14,13 @@ import (
 // snatPage draws a run.
 type snatPage struct {
 	s     snat.Scenario
-	r     snatRun
+	r     v1.SNATSimulation
 	unit  string // of the time axis
 	scale float64
 	x     []float64
 }
 
-func snatReport(s snat.Scenario, r snatRun) plot.Report {
+func snatReport(s snat.Scenario, r v1.SNATSimulation) plot.Report {
 	p := snatPage{s: s, r: r, unit: "s", scale: 1}
 	switch virtual := r.Run.Virtual; {
 	case virtual > 6*3600:

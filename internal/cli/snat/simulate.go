@@ -9,22 +9,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/cli/files"
 	"github.com/weir-lb/weir/internal/cli/measuring"
 	"github.com/weir-lb/weir/internal/snat"
 	"github.com/weir-lb/weir/internal/terminal"
 )
-
-// snatRun is what `weir snat simulate --json` prints.
-type snatRun struct {
-	Verdict string    `json:"verdict"`
-	Took    float64   `json:"took_s"`
-	PerSec  float64   `json:"events_per_second"` // of real time
-	Run     snat.Run  `json:"run"`
-	Plan    snat.Plan `json:"plan"`
-	Report  string    `json:"report,omitempty"`
-}
 
 func newSnatSimulateCommand() *cobra.Command {
 	var f snatFlags
@@ -101,7 +92,7 @@ func simulateSnat(cmd *cobra.Command, s snat.Scenario, report string, asJSON boo
 		return cli.UsageError(err)
 	}
 	line.Clear()
-	out := snatRun{Run: run, Plan: s.Plan(), Took: took.Seconds(), PerSec: float64(run.Events) / took.Seconds(), Report: report}
+	out := v1.SNATSimulation{Run: run, Plan: s.Plan(), Took: took.Seconds(), PerSec: float64(run.Events) / took.Seconds(), Report: report}
 	out.Verdict = snatVerdict(s, run, out.Plan)
 	if err := measuring.WriteReport(report, func(w io.Writer) error { return snatReport(s, out).WriteHTML(w) }); err != nil {
 		return err
@@ -147,7 +138,7 @@ func stageRow(st snat.StageRun) []string {
 	}
 }
 
-func writeRun(out io.Writer, r snatRun) error {
+func writeRun(out io.Writer, r v1.SNATSimulation) error {
 	w := terminal.NewTable(out, false)
 	fmt.Fprintln(w, "STAGE\tHOLDS\tMOST CONNECTIONS\tFULLEST KEY\tMOST PORTS IN USE OR HELD DOWN\tREFUSED\tFIRST AFTER")
 	for _, st := range r.Run.Stages {

@@ -7,18 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/snat"
 	"github.com/weir-lb/weir/internal/terminal"
 )
-
-// snatSizes is what `weir snat plan --for N --json` prints.
-type snatSizes struct {
-	Connections  int64       `json:"connections"`
-	Rate         float64     `json:"new_per_second_wanted"` // 0: any
-	Destinations int         `json:"destinations"`
-	Ways         []snat.Size `json:"ways"`
-}
 
 // size answers what so many connections need.
 func (f *snatFlags) size(cmd *cobra.Command, wanted int64) error {
@@ -42,7 +35,7 @@ func (f *snatFlags) size(cmd *cobra.Command, wanted int64) error {
 	if given("rate") {
 		need.Rate = f.scenario.Traffic.Rate
 	}
-	out := snatSizes{Connections: wanted, Rate: need.Rate, Destinations: f.scenario.Destinations}
+	out := v1.SNATSizes{Connections: wanted, Rate: need.Rate, Destinations: f.scenario.Destinations}
 	possible := false
 	for _, spec := range f.ways(f.kinds, given("ports")) {
 		asked := spec
@@ -109,7 +102,7 @@ func (f *snatFlags) ways(args []string, ports bool) []snat.StageSpec {
 	return all
 }
 
-func writeSizes(out io.Writer, r snatSizes) error {
+func writeSizes(out io.Writer, r v1.SNATSizes) error {
 	fmt.Fprintf(out, "%s connections at one time, to %d destination tuple(s)", snat.Group(r.Connections), r.Destinations)
 	if r.Rate > 0 {
 		fmt.Fprintf(out, ", %.0f new ones/s", r.Rate)

@@ -154,7 +154,7 @@ func runTCPClient(cmd *cobra.Command, f tcpClientFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := r.Verdict(); errors.Is(err, tcpscale.ErrVoid) {
+	if err := tcpscale.Verdict(&r); errors.Is(err, tcpscale.ErrVoid) {
 		return err
 	} else if err != nil {
 		return fmt.Errorf("%d of %d connections at the end, %d lost meanwhile", r.Connections.Established, r.Connections.Target, r.Totals.Lost)

@@ -17,17 +17,6 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
-// Balancer is what the balancer says of itself, or the kernel in its place.
-type Balancer struct {
-	Flows     int               `json:"flows"`                      // held: of Weir's table, or connection tracking
-	FlowsMax  int               `json:"flows_max"`                  // its bound; 0: it has none
-	TableFull uint64            `json:"table_full"`                 // new flows that found no room
-	Packets   map[string]uint64 `json:"packets,omitempty"`          // by Weir's reason
-	QueueFull uint64            `json:"queue_full"`                 // packets that found a queue, or its socket, full
-	CPU       *float64          `json:"idle_cpu_percent,omitempty"` // of one core: the process, without what the kernel does in softirqs; nil: not measured
-	RSS       uint64            `json:"rss_bytes"`
-}
-
 // balancer is the program in the lab's balancer namespace; none on the paths of the kernel.
 type balancer struct {
 	path   path

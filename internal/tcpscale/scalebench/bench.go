@@ -11,9 +11,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/finding"
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/tcpscale/limits"
+	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
 )
 
@@ -31,37 +33,16 @@ type Config struct {
 	Ends          func(client, server tcpscale.Report) // every second and at the end; may be nil
 }
 
-// Result is what it found. Memory and processor figures are of the hold.
-type Result struct {
-	At               time.Time         `json:"at"`
-	Machine          string            `json:"machine"`
-	Command          string            `json:"command,omitempty"`
-	LoadBefore       string            `json:"load_before"` // the machine's load average of 1, 5 and 15 minutes
-	LoadAfter        string            `json:"load_after"`
-	Connections      int               `json:"connections"`
-	Held             int               `json:"held"`
-	HoldSeconds      float64           `json:"hold_s"`
-	EstablishSeconds float64           `json:"establish_s,omitempty"`
-	Lost             uint64            `json:"lost"`
-	InterruptedAfter float64           `json:"interrupted_after_s,omitempty"`            // since the start; 0: it was not
-	KernelBytes      *float64          `json:"kernel_bytes_per_connection,omitempty"`    // both ends; growth of unreclaimable slab and socket buffers
-	AvailableBytes   *float64          `json:"available_bytes_per_connection,omitempty"` // by how much the machine's available memory fell
-	ServerBytes      *float64          `json:"server_user_bytes_per_connection,omitempty"`
-	ServerTable      *float64          `json:"server_table_bytes_per_connection,omitempty"`
-	ClientBytes      *float64          `json:"client_user_bytes_per_connection,omitempty"`
-	ClientTable      *float64          `json:"client_table_bytes_per_connection,omitempty"`
-	ServerCPU        *float64          `json:"server_idle_cpu_percent,omitempty"` // of one core; nil, as of memory: nothing was idle for so long that it could be measured
-	ClientCPU        *float64          `json:"client_idle_cpu_percent,omitempty"` // likewise
-	Beats            *float64          `json:"heartbeats_per_s,omitempty"`        // of the clients; likewise
-	OK               bool              `json:"ok"`
-	Void             string            `json:"void,omitempty"` // why times and rates are not the path's
-	Verdict          string            `json:"verdict"`
-	Findings         []finding.Finding `json:"findings"` // of the doctor, before the run
-	Conditions       []Condition       `json:"conditions"`
-	Via              *Via              `json:"via,omitempty"` // through the lab
-	Client           tcpscale.Report   `json:"client"`
-	Server           tcpscale.Report   `json:"server"`
-}
+// Result is what it found, and how it is shown.
+type Result v1.TCPBenchOf[measure.Latency]
+
+// Its parts are public types too.
+type (
+	Via       = v1.TCPBenchViaOf[measure.Latency]   // what a path through the lab adds
+	Event     = v1.TCPBenchEventOf[measure.Latency] // one that has been
+	Balancer  = v1.TCPBalancer
+	Condition = v1.TCPCondition
+)
 
 // UnfitError is a benchmark that was not begun: the doctor says that it cannot fit.
 type UnfitError struct{ Findings []finding.Finding }

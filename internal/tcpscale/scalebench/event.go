@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/tcpscale"
-	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 // Kinds of events. Those of a backend take another backend each, the last one first.
@@ -34,26 +33,6 @@ type Plan struct {
 }
 
 func (p *Plan) ofBackend() bool { return strings.HasSuffix(p.Kind, "-backend") }
-
-// Event is one that has been. A loss belongs to it if the connection was with the backend that went; all others count as
-// unexplained, as nothing else that happens here may cost a connection.
-type Event struct {
-	Kind        string            `json:"kind"`
-	Target      string            `json:"target,omitempty"` // backend
-	Skipped     string            `json:"skipped,omitempty"`
-	AtSeconds   float64           `json:"at_s"`        // on the time axis of history
-	TookSeconds float64           `json:"took_s"`      // until it was done: the balancer back at work, the backend empty
-	Held        int               `json:"held"`        // connections that the target held, or all
-	Lost        uint64            `json:"lost"`        // by the event
-	LostOthers  uint64            `json:"lost_others"` // unexplained, between this event and the next
-	Moved       uint64            `json:"moved"`       // sent away in order
-	Kinds       map[string]uint64 `json:"failures"`    // of all that were lost until the next event
-	LostAfter   *measure.Latency  `json:"lost_after"`  // since the event
-	BackAfter   *measure.Latency  `json:"back_after"`  // established again, since the event
-	AllBack     float64           `json:"all_back_s"`  // since the event; 0: nothing had gone, or not all came back
-	Before      []tcpscale.Peer   `json:"before"`      // the clients' distribution
-	After       []tcpscale.Peer   `json:"after"`       // at the next event, or at the end
-}
 
 // events runs a plan during the hold. Its result is to be read once run has returned.
 type events struct {
@@ -114,7 +93,7 @@ func (e *events) make(ctx context.Context, p Plan) error {
 	s := e.stage
 	event := Event{Kind: p.Kind}
 	before := s.clients.Report()
-	event.Before, event.Held = before.Shares(), before.Connections.Established
+	event.Before, event.Held = tcpscale.Shares(&before), before.Connections.Established
 	if n := len(e.done); n > 0 {
 		e.done[n-1].After = event.Before
 	}
@@ -193,7 +172,7 @@ func account(done []Event, client *tcpscale.Report) (unexplained uint64) {
 		}
 	}
 	if n := len(done); n > 0 {
-		done[n-1].After = client.Shares()
+		done[n-1].After = tcpscale.Shares(client)
 	}
 	return unexplained
 }

@@ -100,15 +100,9 @@ func (s *namespace) do(f func() error) error {
 
 func (s *namespace) close() { s.file.Close() }
 
-// Condition is something that a result depends on, as it was during the hold.
-type Condition struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-}
-
 // conditions are those of the kernel at that place.
 func conditions(place tcpscale.Place, where string, files uint64) []Condition {
-	all := []Condition{{"network namespace", where}}
+	all := []Condition{{Name: "network namespace", Value: where}}
 	read := func() error {
 		buckets := strings.TrimPrefix(sys("ipv4/tcp_ehash_entries"), "-") // negative: shared with others
 		tracked := "not loaded"
@@ -116,21 +110,21 @@ func conditions(place tcpscale.Place, where string, files uint64) []Condition {
 			tracked = sys("netfilter/nf_conntrack_count") + " of " + most + " entries used"
 		}
 		all = append(all, []Condition{
-			{"source ports", sys("ipv4/ip_local_port_range")},
-			{"established hash", buckets + " buckets"},
-			{"congestion control", sys("ipv4/tcp_congestion_control")},
-			{"conntrack", tracked},
-			{"TIME_WAIT", "at most " + sys("ipv4/tcp_max_tw_buckets")},
-			{"accept queue", "somaxconn " + sys("core/somaxconn")},
+			{Name: "source ports", Value: sys("ipv4/ip_local_port_range")},
+			{Name: "established hash", Value: buckets + " buckets"},
+			{Name: "congestion control", Value: sys("ipv4/tcp_congestion_control")},
+			{Name: "conntrack", Value: tracked},
+			{Name: "TIME_WAIT", Value: "at most " + sys("ipv4/tcp_max_tw_buckets")},
+			{Name: "accept queue", Value: "somaxconn " + sys("core/somaxconn")},
 		}...)
 		return nil
 	}
 	if place.Do == nil {
 		_ = read() // never fails
 	} else if err := place.Do(read); err != nil {
-		all = append(all, Condition{"not read", err.Error()})
+		all = append(all, Condition{Name: "not read", Value: err.Error()})
 	}
-	return append(all, Condition{"TCP memory", sys("ipv4/tcp_mem") + " pages"}, Condition{"open files", fmt.Sprintf("%d a process", files)}) // the machine's
+	return append(all, Condition{Name: "TCP memory", Value: sys("ipv4/tcp_mem") + " pages"}, Condition{Name: "open files", Value: fmt.Sprintf("%d a process", files)}) // the machine's
 }
 
 // sys is a setting of this thread's network namespace, in one line.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-lb/weir/internal/finding"
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/tcpscale/limits"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
@@ -28,42 +28,11 @@ type PeerConfig struct {
 	Progress    func(format string, args ...any)
 }
 
-// PeerRun is what the kernel and /proc say of one program in one round; nothing is the program's own claim. Bytes for each
-// connection are what the run took more than a run of the same processes with one connection each.
-type PeerRun struct {
-	Program          string   `json:"program"`
-	Server           string   `json:"server"` // the program that was connected to
-	Round            int      `json:"round"`
-	Processes        int      `json:"processes"`             // that hold connections, at each end
-	Held             int      `json:"held"`                  // at the end; both ends established by the kernel's count
-	Accepted         int      `json:"accepted"`              // descriptors of the server's processes for them
-	EstablishSeconds float64  `json:"establish_s,omitempty"` // from the first to the last; 0: not all were
-	HoldSeconds      float64  `json:"hold_s"`
-	Lost             int      `json:"lost"`                        // went away in the hold, or were opened again
-	KernelBytes      *float64 `json:"kernel_bytes_per_connection"` // nil: too small to measure
-	ServerBytes      float64  `json:"server_user_bytes_per_connection"`
-	ClientBytes      float64  `json:"client_user_bytes_per_connection"`
-	UserBytes        float64  `json:"user_bytes"` // of all processes, their own memory
-	ServerCPU        float64  `json:"server_idle_cpu_percent"`
-	ClientCPU        float64  `json:"client_idle_cpu_percent"`
-	Segments         float64  `json:"segments_per_s"`          // TCP segments of both ends in the hold: how idle it was
-	DataSegments     float64  `json:"data_segments_per_s"`     // of these, with bytes, sent for the first time
-	DataCPU          float64  `json:"cpu_us_per_data_segment"` // of both ends; 0: next to none were sent
-	Failed           string   `json:"failed,omitempty"`        // why there are no figures: it ended by itself, it never listened
-	Reached          int      `json:"reached,omitempty"`       // a run that failed: the most that were established at once
-}
+// PeerRun is what the kernel and /proc say of one program in one round; nothing is the program's own claim.
+type PeerRun = v1.TCPRun
 
-// PeerResult is a comparison.
-type PeerResult struct {
-	At          time.Time         `json:"at"`
-	Machine     string            `json:"machine"`
-	Connections int               `json:"connections"`
-	Runs        []PeerRun         `json:"runs"` // in the order in which they were made
-	Interrupted bool              `json:"interrupted"`
-	OK          bool              `json:"ok"` // Weir held all in every round and lost none, and no program failed
-	Verdict     string            `json:"verdict"`
-	Findings    []finding.Finding `json:"findings"` // of the doctor, before the first run
-}
+// PeerResult is a comparison, and how it is shown.
+type PeerResult v1.TCPComparison
 
 // errPeers is what makes a comparison impossible here.
 var errPeers = errors.New("cannot compare")
@@ -149,7 +118,7 @@ func Peers(ctx context.Context, c PeerConfig) (*PeerResult, error) {
 			run := full.run(p, floors[p.name])
 			run.Round = round + 1
 			result.Runs = append(result.Runs, run)
-			c.Progress("  %s", run.line())
+			c.Progress("  %s", runLine(&run))
 		}
 		slices.Reverse(programs)
 	}
@@ -162,7 +131,7 @@ func (r *PeerResult) fail(progress func(string, ...any), p *peer, round, process
 	if f != nil {
 		run.Reached = f.most
 	}
-	progress("  %s: %s", p.name, run.failure())
+	progress("  %s: %s", p.name, runFailure(&run))
 	r.Runs = append(r.Runs, run)
 }
 
@@ -188,7 +157,7 @@ func (r *PeerResult) judge() {
 	for i := range r.Runs {
 		switch run := &r.Runs[i]; {
 		case run.Failed != "":
-			wrong = append(wrong, fmt.Sprintf("%s, round %d: %s", run.Program, run.Round, run.failure()))
+			wrong = append(wrong, fmt.Sprintf("%s, round %d: %s", run.Program, run.Round, runFailure(run)))
 		case run.Program == weirName && (run.Held < r.Connections || run.Lost > 0 || run.Accepted < r.Connections):
 			wrong = append(wrong, fmt.Sprintf("weir, round %d: %d of %d connections held, %d accepted, %d lost", run.Round, run.Held, r.Connections, run.Accepted, run.Lost))
 		}

@@ -43,7 +43,7 @@ func valueOf(v *float64) float64 {
 }
 
 // line is a run's figures in the order of the table: an interrupt later does not take them away.
-func (r *PeerRun) line() string {
+func runLine(r *PeerRun) string {
 	var words []string
 	for _, row := range peerRows {
 		words = append(words, row.name+" "+fmt.Sprintf(row.format, row.value(r)))
@@ -52,7 +52,7 @@ func (r *PeerRun) line() string {
 }
 
 // failure says why a run came to no figures.
-func (r *PeerRun) failure() string {
+func runFailure(r *PeerRun) string {
 	return fmt.Sprintf("failed with %d connections established: %s", r.Reached, r.Failed)
 }
 

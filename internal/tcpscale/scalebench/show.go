@@ -121,7 +121,7 @@ func (r *Result) Write(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	return r.Via.writeEvents(w)
+	return writeEvents(w, r.Via)
 }
 
 // method is how to measure it again.
@@ -164,7 +164,7 @@ func (r *Result) WriteHTML(w io.Writer) error {
 	if r.EstablishSeconds > 0 {
 		events = append(events, plot.Event{X: r.EstablishSeconds, Label: "all are established"})
 	}
-	events = append(events, r.Via.plotEvents()...)
+	events = append(events, plotEvents(r.Via)...)
 	table := plot.Table{Title: "Figures", Header: []string{"what", "value"}}
 	for _, row := range r.rows() {
 		table.Rows = append(table.Rows, row[:])
@@ -195,9 +195,9 @@ func (r *Result) WriteHTML(w io.Writer) error {
 		Tables: []plot.Table{table, conditions, found}, Method: r.method(),
 	}
 	if v := r.Via; v != nil {
-		report.Figures = slices.Insert(report.Figures, 1, plot.Figure(v.sharesChart(events)))
+		report.Figures = slices.Insert(report.Figures, 1, plot.Figure(sharesChart(v, events)))
 		if len(v.Events) > 0 {
-			report.Tables = append(v.eventTables(), report.Tables...)
+			report.Tables = append(eventTables(v), report.Tables...)
 		}
 	}
 	return report.WriteHTML(w)

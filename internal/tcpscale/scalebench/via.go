@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/finding"
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/tcpscale/limits"
@@ -29,35 +30,6 @@ type ViaConfig struct {
 	Away     time.Duration // how long a balancer that is restarted stays away
 	Events   []Plan
 	Say      func(string) // what happens, for people
-}
-
-// Via is what a path through the lab adds to a result.
-type Via struct {
-	Path        string       `json:"road"`
-	Backends    int          `json:"backends"`
-	Sources     int          `json:"sources"` // addresses of the clients
-	Balancer    *Balancer    `json:"balancer,omitempty"`
-	Machine     *float64     `json:"machine_idle_cpu_percent,omitempty"`    // of one core: all that was busy in the hold until the first event, interrupts too; nil: that came too early to measure
-	Others      *float64     `json:"machine_others_cpu_percent,omitempty"`  // of that, programs that have nothing to do with us
-	Softirq     *float64     `json:"machine_softirq_cpu_percent,omitempty"` // of that, what is counted as softirq: the kernel data path is in it
-	Events      []Event      `json:"events"`
-	Unexplained uint64       `json:"lost_unexplained"`
-	Shares      []SharePoint `json:"shares,omitempty"` // the clients' distribution over time
-	Ratio       *Ratio       `json:"ratio_to_direct,omitempty"`
-}
-
-// SharePoint is the distribution at one second.
-type SharePoint struct {
-	Seconds     float64        `json:"s"`
-	Connections map[string]int `json:"connections"`
-}
-
-// Ratio is this path's figures over those of the direct one, of the same command.
-type Ratio struct {
-	Establish float64 `json:"establish"`
-	RTT50     float64 `json:"rtt_p50"`
-	RTT99     float64 `json:"rtt_p99"`
-	Machine   float64 `json:"machine_idle_cpu"` // 0: not measured on one of them
 }
 
 // Validate says what cannot be meant.
@@ -86,7 +58,7 @@ func (v *ViaConfig) Validate(hold time.Duration) error {
 }
 
 // busy is the machine's processor time without other programs, in percent of one core; NaN: not measured.
-func (v *Via) busy() float64 {
+func busy(v *Via) float64 {
 	if v.Machine == nil || v.Others == nil {
 		return math.NaN()
 	}
@@ -138,7 +110,7 @@ type stage struct {
 	balancer balancer
 	clients  *tcpscale.Group
 	began    time.Time // zero of the time axis
-	shares   []SharePoint
+	shares   []v1.TCPShares
 }
 
 func (s *stage) say(text string) {
@@ -387,8 +359,8 @@ func (s *stage) died() error {
 }
 
 func (s *stage) remember(r *tcpscale.Report) {
-	point := SharePoint{Seconds: time.Since(s.began).Seconds(), Connections: map[string]int{}}
-	for _, p := range r.Shares() {
+	point := v1.TCPShares{Seconds: time.Since(s.began).Seconds(), Connections: map[string]int{}}
+	for _, p := range tcpscale.Shares(r) {
 		point.Connections[p.ID] = p.Connections
 	}
 	s.shares = append(s.shares, point)

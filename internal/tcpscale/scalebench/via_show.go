@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/terminal"
 	"github.com/weir-lb/weir/internal/testbed/measure"
@@ -49,9 +50,9 @@ func Compare(results []*Result) {
 	direct := results[i]
 	for _, r := range results {
 		if r.Via != nil && r != direct {
-			r.Via.Ratio = &Ratio{
+			r.Via.Ratio = &v1.TCPRatio{
 				Establish: over(r.EstablishSeconds, direct.EstablishSeconds), RTT50: over(r.rtt(.5), direct.rtt(.5)), RTT99: over(r.rtt(.99), direct.rtt(.99)),
-				Machine: over(r.Via.busy(), direct.Via.busy()),
+				Machine: over(busy(r.Via), busy(direct.Via)),
 			}
 		}
 	}
@@ -110,12 +111,12 @@ func (r *Result) viaRows() [][2]string {
 var eventNames = []string{"at", "held", "lost", "others lost", "moved", "balancer back after", "lost after, p50/p99/most", "back after, p50/p99/most", "all back after"}
 
 // name is the event and whom it took.
-func (e *Event) name() string {
+func eventName(e *Event) string {
 	return strings.TrimSpace(e.Kind + " " + e.Target)
 }
 
 // cells are the values of eventNames.
-func (e *Event) cells() []string {
+func eventCells(e *Event) []string {
 	seconds := func(v float64, is bool) string {
 		if !is {
 			return "-"
@@ -141,7 +142,7 @@ func threeTimes(l *measure.Latency) string {
 }
 
 // eventTables are the events, a column each, and the distribution between them: a page is as wide as few columns.
-func (v *Via) eventTables() []plot.Table {
+func eventTables(v *Via) []plot.Table {
 	if v == nil || len(v.Events) == 0 {
 		return nil
 	}
@@ -161,19 +162,19 @@ func (v *Via) eventTables() []plot.Table {
 	}
 	for i := range v.Events {
 		e := &v.Events[i]
-		events.Header = append(events.Header, e.name())
-		for j, cell := range e.cells() {
+		events.Header = append(events.Header, eventName(e))
+		for j, cell := range eventCells(e) {
 			events.Rows[j] = append(events.Rows[j], cell)
 		}
-		column("before "+e.name(), e.Before)
+		column("before "+eventName(e), e.Before)
 	}
 	column("at the end", v.Events[len(v.Events)-1].After)
 	return []plot.Table{events, shares}
 }
 
 // writeEvents prints them as tables.
-func (v *Via) writeEvents(w io.Writer) error {
-	for _, t := range v.eventTables() {
+func writeEvents(w io.Writer, v *Via) error {
+	for _, t := range eventTables(v) {
 		fmt.Fprintln(w)
 		if err := writeTable(w, t.Header, t.Rows); err != nil {
 			return err
@@ -192,7 +193,7 @@ func writeTable(w io.Writer, header []string, rows [][]string) error {
 }
 
 // sharesChart is the distribution over time.
-func (v *Via) sharesChart(events []plot.Event) plot.Chart {
+func sharesChart(v *Via, events []plot.Event) plot.Chart {
 	const most = 8 // colours; more are too many to tell apart
 	chart := plot.Chart{Title: "Connections of each backend", Note: "As the clients count them.", YLabel: "connections", Events: events}
 	for i := range min(v.Backends, most) {
@@ -220,7 +221,7 @@ func comparison(results []*Result) (header []string, rows [][]string) {
 	for _, r := range results {
 		balancer, machine, ratio := "-", "-", "-"
 		if v := r.Via; v != nil {
-			machine = percentText(v.busy())
+			machine = percentText(busy(v))
 			if v.Balancer != nil && v.Balancer.RSS > 0 {
 				balancer = percentText(orNaN(v.Balancer.CPU))
 			}
@@ -290,16 +291,16 @@ func WriteAllHTML(w io.Writer, results []*Result) error {
 		bars.Groups = append(bars.Groups, plot.Group{Name: r.Path(), Values: []float64{r.rtt(.5), r.rtt(.99)}})
 		values := []float64{orNaN(r.ServerCPU), orNaN(r.ClientCPU), math.NaN(), math.NaN()}
 		if v := r.Via; v != nil {
-			values[3] = v.busy()
+			values[3] = busy(v)
 			if v.Balancer != nil && v.Balancer.RSS > 0 {
 				values[2] = orNaN(v.Balancer.CPU)
 			}
 			if len(v.Events) > 0 {
-				for _, t := range v.eventTables() {
+				for _, t := range eventTables(v) {
 					t.Title = v.Path + ": " + strings.ToLower(t.Title[:1]) + t.Title[1:]
 					report.Tables = append(report.Tables, t)
 				}
-				report.Figures = append(report.Figures, v.sharesFigure())
+				report.Figures = append(report.Figures, sharesFigure(v))
 			}
 		}
 		cpu.Groups = append(cpu.Groups, plot.Group{Name: r.Path(), Values: values})
@@ -312,19 +313,19 @@ func WriteAllHTML(w io.Writer, results []*Result) error {
 }
 
 // plotEvents are the events of a path for its charts.
-func (v *Via) plotEvents() (all []plot.Event) {
+func plotEvents(v *Via) (all []plot.Event) {
 	if v == nil {
 		return nil
 	}
 	for i := range v.Events {
 		e := &v.Events[i]
-		all = append(all, plot.Event{X: e.AtSeconds, Label: e.name()})
+		all = append(all, plot.Event{X: e.AtSeconds, Label: eventName(e)})
 	}
 	return all
 }
 
-func (v *Via) sharesFigure() plot.Chart {
-	chart := v.sharesChart(v.plotEvents())
+func sharesFigure(v *Via) plot.Chart {
+	chart := sharesChart(v, plotEvents(v))
 	chart.Title = v.Path + ": " + strings.ToLower(chart.Title[:1]) + chart.Title[1:]
 	return chart
 }

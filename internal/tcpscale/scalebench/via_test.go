@@ -193,7 +193,7 @@ func TestEventTables(t *testing.T) {
 		},
 	}}
 	var out bytes.Buffer
-	if err := v.writeEvents(&out); err != nil {
+	if err := writeEvents(&out, v); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{

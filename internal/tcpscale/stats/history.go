@@ -2,19 +2,6 @@ package stats
 
 import "time"
 
-// History is a ring as columns, oldest first; null where nothing was heard.
-type History struct {
-	ID          string     `json:"id"`
-	Step        float64    `json:"step_s"`
-	End         time.Time  `json:"end"` // of the last point
-	Clients     []*float32 `json:"clients"`
-	Servers     []*float32 `json:"servers"`
-	Opened      []*float32 `json:"opened"`
-	Lost        []*float32 `json:"lost"`
-	Reconnected []*float32 `json:"reconnected"`
-	Failed      []*float32 `json:"failed"`
-}
-
 // All is the id of the sum of all reporters.
 const All = "all"
 

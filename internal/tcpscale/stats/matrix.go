@@ -5,32 +5,16 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/weir-lb/weir/api/v1"
 )
-
-// Matrix tells which client holds how many connections with which server: as the clients tell it, and for those that do not
-// report as the servers do. Silent and ended reporters have no part in it.
-type Matrix struct {
-	Servers []string    `json:"servers"` // ids; the most connected first
-	Others  int         `json:"others"`  // servers beyond these
-	Rows    []MatrixRow `json:"rows"`
-	Hidden  int         `json:"hidden"` // clients beyond these
-}
-
-// MatrixRow is one client.
-type MatrixRow struct {
-	Client string `json:"client"`
-	ByPeer bool   `json:"by_peer,omitempty"` // it does not report: the servers told this
-	Cells  []int  `json:"cells"`             // for each of Matrix.Servers
-	Others int    `json:"others"`            // with servers beyond these
-	Sum    int    `json:"sum"`
-}
 
 const (
 	matrixColumns = 64
 	matrixRows    = 512
 )
 
-func matrixOf(servers, clients []Row) Matrix {
+func matrixOf(servers, clients []row) Matrix {
 	cells := map[string]map[string]int{} // client name → server id → connections
 	byPeer := map[string]bool{}
 	columns := map[string]int{}
@@ -72,7 +56,7 @@ func arrange(cells map[string]map[string]int, columns map[string]int, byPeer map
 	})
 	shown := slices.Clone(ids[:min(len(ids), matrixColumns)])
 	slices.Sort(shown) // columns stay where they are while counts change
-	m := Matrix{Servers: shown, Others: len(ids) - len(shown), Rows: []MatrixRow{}}
+	m := Matrix{Servers: shown, Others: len(ids) - len(shown), Rows: []v1.TCPMatrixRow{}}
 	if m.Servers == nil {
 		m.Servers = []string{}
 	}
@@ -81,7 +65,7 @@ func arrange(cells map[string]map[string]int, columns map[string]int, byPeer map
 			m.Hidden = len(cells) - matrixRows
 			break
 		}
-		row := MatrixRow{Client: client, ByPeer: byPeer[client], Cells: make([]int, len(shown))}
+		row := v1.TCPMatrixRow{Client: client, ByPeer: byPeer[client], Cells: make([]int, len(shown))}
 		for server, n := range cells[client] {
 			row.Sum += n
 			if i, found := slices.BinarySearch(shown, server); found {

@@ -1,6 +1,9 @@
 package stats
 
-import "github.com/weir-lb/weir/internal/metrics"
+import (
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/metrics"
+)
 
 // Metrics is what /metrics serves besides package exposition.
 type Metrics struct {
@@ -18,8 +21,8 @@ type reporterCount struct {
 
 // liveReporter is a reporter that is live.
 type liveReporter struct {
-	Role  string `label:"role"`
-	Shown *Row   `metric:""`
+	Role  string          `label:"role"`
+	Shown *v1.TCPReporter `metric:""`
 }
 
 func (s *Service) metrics() []metrics.Sample {
@@ -32,7 +35,7 @@ func metricsOf(state *State) *Metrics {
 	for _, end := range []struct {
 		role string
 		End
-		rows []Row
+		rows []v1.TCPReporter
 	}{{"server", state.Servers, state.ServerRows}, {"client", state.Clients, state.ClientRows}} {
 		m.Reporters = append(m.Reporters,
 			reporterCount{end.role, StateLive, end.Live},
@@ -40,7 +43,7 @@ func metricsOf(state *State) *Metrics {
 			reporterCount{end.role, StateEnded, end.Ended})
 		for i := range end.rows {
 			if r := &end.rows[i]; r.State == StateLive {
-				m.Live = append(m.Live, liveReporter{r.report.Role, r})
+				m.Live = append(m.Live, liveReporter{end.role, r})
 			}
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	hdr "github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/weir-lb/weir/api/v1"
 )
 
 // Longest is the longest duration that a [Latency] tells from longer ones.
@@ -90,25 +92,12 @@ func (l *Latency) Mean() time.Duration {
 	return time.Duration(l.histogram.Mean())
 }
 
-// latencyJSON is the one JSON form of a Latency.
-type latencyJSON struct {
-	Count   uint64     `json:"count"`
-	Min     float64    `json:"min_ms"`
-	Mean    float64    `json:"mean_ms"`
-	P50     float64    `json:"p50_ms"`
-	P90     float64    `json:"p90_ms"`
-	P95     float64    `json:"p95_ms"`
-	P99     float64    `json:"p99_ms"`
-	P999    float64    `json:"p999_ms"`
-	P9999   float64    `json:"p9999_ms"`
-	Max     float64    `json:"max_ms"`
-	Over    uint64     `json:"over_range,omitempty"`
-	Buckets [][2]int64 `json:"buckets"` // longest duration of the bucket in ns, count; ascending, none empty
-}
-
-// MarshalJSON implements [json.Marshaler].
-func (l *Latency) MarshalJSON() ([]byte, error) {
-	form := latencyJSON{
+// Form is the public form of the histogram, for JSON; nil of nil.
+func (l *Latency) Form() *v1.BenchLatency {
+	if l == nil {
+		return nil
+	}
+	form := v1.BenchLatency{
 		Count: l.Count(), Min: Millis(l.Min()), Mean: Millis(l.Mean()), P50: Millis(l.Quantile(0.50)),
 		P90: Millis(l.Quantile(0.90)), P95: Millis(l.Quantile(0.95)), P99: Millis(l.Quantile(0.99)),
 		P999: Millis(l.Quantile(0.999)), P9999: Millis(l.Quantile(0.9999)), Max: Millis(l.Max()), Over: l.over, Buckets: [][2]int64{},
@@ -118,30 +107,45 @@ func (l *Latency) MarshalJSON() ([]byte, error) {
 			form.Buckets = append(form.Buckets, [2]int64{bar.To, bar.Count})
 		}
 	}
-	return json.Marshal(form)
+	return &form
 }
 
-// UnmarshalJSON implements [json.Unmarshaler]. It reads the buckets; the percentiles follow from them.
-func (l *Latency) UnmarshalJSON(data []byte) error {
-	var form latencyJSON
-	if err := json.Unmarshal(data, &form); err != nil {
-		return err
+// LatencyOf is the histogram that has this form; nil of nil. It reads the buckets; the percentiles follow from them. The error says
+// what no histogram can have.
+func LatencyOf(form *v1.BenchLatency) (*Latency, error) {
+	if form == nil {
+		return nil, nil
 	}
 	read := NewLatency()
 	var total uint64
 	for i, bucket := range form.Buckets {
 		if bucket[0] < 0 || bucket[1] <= 0 || uint64(bucket[1]) > math.MaxInt64-total {
-			return fmt.Errorf("buckets[%d]: duration %d ns, count %d: want both positive and a sum below 2^63", i, bucket[0], bucket[1])
+			return nil, fmt.Errorf("buckets[%d]: duration %d ns, count %d: want both positive and a sum below 2^63", i, bucket[0], bucket[1])
 		}
 		total += uint64(bucket[1])
 		read.RecordN(min(time.Duration(bucket[0]), Longest), uint64(bucket[1]))
 	}
 	if total != form.Count {
-		return fmt.Errorf("count is %d, the buckets hold %d", form.Count, total)
+		return nil, fmt.Errorf("count is %d, the buckets hold %d", form.Count, total)
 	}
 	read.over = form.Over
-	*l = *read
-	return nil
+	return read, nil
+}
+
+// MarshalJSON implements [json.Marshaler]: the public form.
+func (l *Latency) MarshalJSON() ([]byte, error) { return json.Marshal(l.Form()) }
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (l *Latency) UnmarshalJSON(data []byte) error {
+	var form v1.BenchLatency
+	if err := json.Unmarshal(data, &form); err != nil {
+		return err
+	}
+	read, err := LatencyOf(&form)
+	if err == nil {
+		*l = *read
+	}
+	return err
 }
 
 // Percentile is a point of a curve.
