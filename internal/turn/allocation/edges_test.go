@@ -285,8 +285,8 @@ func TestShift(t *testing.T) {
 	}
 }
 
-// Expire says when it must be called again: for whatever ends first, reservations too, in their order.
-func TestExpireTellsTheNextTime(t *testing.T) {
+// Expire returns when it must be called again: for whatever ends first, reservations too, in their order.
+func TestExpireReturnsTheNextTime(t *testing.T) {
 	w := newWorld(t, basic())
 	if next := w.table.Expire(w.now); next != 0 {
 		t.Errorf("an empty table expires at %d", next)
@@ -407,8 +407,8 @@ func TestFrameEdges(t *testing.T) {
 	}
 }
 
-// What an answer says beside its code: who the server is, and every attribute that it does not know.
-func TestErrorAnswersTellMore(t *testing.T) {
+// An error answer also contains SOFTWARE and every attribute that the server does not know.
+func TestErrorAnswersHaveDetails(t *testing.T) {
 	p := basic()
 	p.Software = "weir test"
 	w := newWorld(t, p)
