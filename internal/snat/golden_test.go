@@ -53,11 +53,28 @@ func line(t *testing.T, v any) string {
 // each kind of stage with few ports, so that they matter.
 func tight() []snat.StageSpec {
 	return []snat.StageSpec{
-		{Kind: snat.Files, Limit: 700}, {Kind: snat.Files, Side: "server", Limit: 900}, {Kind: snat.Ephemeral, Ports: 100, IPs: 2}, {Kind: snat.Masquerade, Ports: 300},
-		{Kind: snat.Conntrack, Limit: 800}, {Kind: snat.Conntrack, Side: "server", Limit: 900}, {Kind: snat.VMFlows, Limit: 600}, {Kind: snat.VMFlows, Side: "server", Limit: 700},
-		{Kind: snat.AzureLB}, {Kind: snat.AzureLB, Ports: 200, IPs: 2, RulePorts: []int{80, 81, 443}}, {Kind: snat.AzureLB, Ports: 32000}, {Kind: snat.AzureNAT}, {Kind: snat.AWSNAT, IPs: 3},
-		{Kind: snat.AWSRegional, IPs: 2, Zones: 2}, {Kind: snat.GCPNAT, Ports: 100}, {Kind: snat.GCPNAT, Ports: 32000}, {Kind: snat.GCPNAT, Ports: 128, EndpointIndependent: true},
-		{Kind: snat.GCPNAT, MaxPorts: 1024}, {Kind: snat.DNATLB}, {Kind: snat.MasqueradeLB, Ports: 300}, {Kind: snat.Memory, Limit: 3_800_000}, {Kind: snat.Memory, Side: "server", Limit: 3_800_000},
+		{Kind: snat.Files, Limit: 700},
+		{Kind: snat.Files, Side: "server", Limit: 900},
+		{Kind: snat.Ephemeral, Ports: 100, IPs: 2},
+		{Kind: snat.Masquerade, Ports: 300},
+		{Kind: snat.Conntrack, Limit: 800},
+		{Kind: snat.Conntrack, Side: "server", Limit: 900},
+		{Kind: snat.VMFlows, Limit: 600},
+		{Kind: snat.VMFlows, Side: "server", Limit: 700},
+		{Kind: snat.AzureLB},
+		{Kind: snat.AzureLB, Ports: 200, IPs: 2, RulePorts: []int{80, 81, 443}},
+		{Kind: snat.AzureLB, Ports: 32000},
+		{Kind: snat.AzureNAT},
+		{Kind: snat.AWSNAT, IPs: 3},
+		{Kind: snat.AWSRegional, IPs: 2, Zones: 2},
+		{Kind: snat.GCPNAT, Ports: 100},
+		{Kind: snat.GCPNAT, Ports: 32000},
+		{Kind: snat.GCPNAT, Ports: 128, EndpointIndependent: true},
+		{Kind: snat.GCPNAT, MaxPorts: 1024},
+		{Kind: snat.DNATLB},
+		{Kind: snat.MasqueradeLB, Ports: 300},
+		{Kind: snat.Memory, Limit: 3_800_000},
+		{Kind: snat.Memory, Side: "server", Limit: 3_800_000},
 		{Kind: snat.AcceptQueue, Limit: 10},
 	}
 }
@@ -148,12 +165,29 @@ func every(all []int64) (some []int64) {
 func TestSizesAndCellsAreAsBefore(t *testing.T) {
 	var text strings.Builder
 	for _, spec := range []snat.StageSpec{
-		{Kind: snat.AzureLB}, {Kind: snat.AzureLB, IPs: 3}, {Kind: snat.AzureLB, Ports: snat.Manual}, {Kind: snat.AzureLB, Ports: 8000}, {Kind: snat.AzureNAT}, {Kind: snat.AWSNAT},
-		{Kind: snat.AWSRegional, Zones: 2}, {Kind: snat.GCPNAT}, {Kind: snat.GCPNAT, Ports: snat.Manual}, {Kind: snat.GCPNAT, MaxPorts: snat.Dynamic}, {Kind: snat.Masquerade}, {Kind: snat.Ephemeral},
+		{Kind: snat.AzureLB},
+		{Kind: snat.AzureLB, IPs: 3},
+		{Kind: snat.AzureLB, Ports: snat.Manual},
+		{Kind: snat.AzureLB, Ports: 8000},
+		{Kind: snat.AzureNAT},
+		{Kind: snat.AWSNAT},
+		{Kind: snat.AWSRegional, Zones: 2},
+		{Kind: snat.GCPNAT},
+		{Kind: snat.GCPNAT, Ports: snat.Manual},
+		{Kind: snat.GCPNAT, MaxPorts: snat.Dynamic},
+		{Kind: snat.Masquerade},
+		{Kind: snat.Ephemeral},
 	} {
 		for _, need := range []snat.Need{
-			{Connections: 1}, {Connections: 70_001}, {Connections: 900_001, Rate: 900}, {Connections: 70_001, Nodes: 7}, {Connections: 70_001, Replicas: 5}, {Connections: 20_000, Rate: 5000, Nodes: 3},
-			{Connections: 70_001, IPs: 1}, {Connections: 900_001, IPs: 3, Nodes: 900}, {Connections: 200_000, Nodes: 3, Replicas: 4, IPs: 2},
+			{Connections: 1},
+			{Connections: 70_001},
+			{Connections: 900_001, Rate: 900},
+			{Connections: 70_001, Nodes: 7},
+			{Connections: 70_001, Replicas: 5},
+			{Connections: 20_000, Rate: 5000, Nodes: 3},
+			{Connections: 70_001, IPs: 1},
+			{Connections: 900_001, IPs: 3, Nodes: 900},
+			{Connections: 200_000, Nodes: 3, Replicas: 4, IPs: 2},
 		} {
 			size := sized(t, spec, need)
 			size.Plan, size.NewPerSecond = snat.Plan{}, math.Round(size.NewPerSecond)
@@ -167,11 +201,15 @@ func TestSizesAndCellsAreAsBefore(t *testing.T) {
 		name   string
 		change func(*snat.Scenario)
 	}{
-		{"open", func(*snat.Scenario) {}}, {"agrees", func(s *snat.Scenario) { s.Expect = number(16_000) }},
-		{"within", func(s *snat.Scenario) { s.Expect, s.Tolerance = number(16_100), 0.01 }}, {"beyond", func(s *snat.Scenario) { s.Expect, s.Tolerance = number(16_200), 0.01 }},
-		{"noted", func(s *snat.Scenario) { s.Expect, s.Note = number(15_999), "measured twice" }}, {"whole replicas", func(s *snat.Scenario) { s.Expect, s.Kind = number(10_000), snat.Ceiling }},
+		{"open", func(*snat.Scenario) {}},
+		{"agrees", func(s *snat.Scenario) { s.Expect = number(16_000) }},
+		{"within", func(s *snat.Scenario) { s.Expect, s.Tolerance = number(16_100), 0.01 }},
+		{"beyond", func(s *snat.Scenario) { s.Expect, s.Tolerance = number(16_200), 0.01 }},
+		{"noted", func(s *snat.Scenario) { s.Expect, s.Note = number(15_999), "measured twice" }},
+		{"whole replicas", func(s *snat.Scenario) { s.Expect, s.Kind = number(10_000), snat.Ceiling }},
 		{"no whole replica", func(s *snat.Scenario) { s.Connections, s.Expect, s.Kind = 9000, number(16_000), snat.Ceiling }},
-		{"nodes", func(s *snat.Scenario) { s.ExpectNodes = number(8) }}, {"other nodes", func(s *snat.Scenario) { s.ExpectNodes = number(9) }},
+		{"nodes", func(s *snat.Scenario) { s.ExpectNodes = number(8) }},
+		{"other nodes", func(s *snat.Scenario) { s.ExpectNodes = number(9) }},
 		{"moves", func(s *snat.Scenario) { s.Expect, s.Kind, s.Note = number(12_500), snat.Transient, "seen once" }},
 		{"moves not so far", func(s *snat.Scenario) { s.Expect, s.Kind = number(16_001), snat.Transient }},
 		{"moves near it", func(s *snat.Scenario) {

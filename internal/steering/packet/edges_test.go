@@ -253,9 +253,21 @@ func TestLinkTypes(t *testing.T) {
 		head []byte
 		want error
 	}{
-		{linkRaw, nil, nil}, {linkRawBSD, nil, nil}, {linkRawOpen, nil, nil}, {linkIPv4, nil, nil}, {linkIPv6, nil, nil}, {linkNull, make([]byte, 4), nil}, {linkLoop, make([]byte, 4), nil},
-		{linkSLL, kind(14, etherIPv4, 16), nil}, {linkSLL, kind(14, etherIPv6, 16), nil}, {linkSLL, kind(14, 0x0806, 16), ErrNotIP}, {linkSLL2, kind(0, etherIPv4, 20), nil}, {linkSLL2, kind(0, 0x0806, 20), ErrNotIP},
-		{linkEthernet, kind(12, etherIPv4, 14), nil}, {linkEthernet, kind(12, 0x0806, 14), ErrNotIP}, {9999, nil, ErrNotIP},
+		{linkRaw, nil, nil},
+		{linkRawBSD, nil, nil},
+		{linkRawOpen, nil, nil},
+		{linkIPv4, nil, nil},
+		{linkIPv6, nil, nil},
+		{linkNull, make([]byte, 4), nil},
+		{linkLoop, make([]byte, 4), nil},
+		{linkSLL, kind(14, etherIPv4, 16), nil},
+		{linkSLL, kind(14, etherIPv6, 16), nil},
+		{linkSLL, kind(14, 0x0806, 16), ErrNotIP},
+		{linkSLL2, kind(0, etherIPv4, 20), nil},
+		{linkSLL2, kind(0, 0x0806, 20), ErrNotIP},
+		{linkEthernet, kind(12, etherIPv4, 14), nil},
+		{linkEthernet, kind(12, 0x0806, 14), ErrNotIP},
+		{9999, nil, ErrNotIP},
 	} {
 		for _, ip := range [][]byte{four, six} {
 			var p Packet
