@@ -8,8 +8,8 @@
 //	go run ./.ci/mutate -sample 10 ./internal/steering/...   every tenth mutant, always the same ones
 //	go run ./.ci/mutate -only 'rate/' ./internal/steering/rate
 //
-// The columns of its table: "killed" are the mutants that a test failed for, "ended" those that ran into a limit of processor
-// time or memory (they count as killed), "refused" those that do not compile, "equivalent" those of -equivalents; the last two
+// The columns of its table: "killed" are the mutants that a test failed for, "ended" those that blocked or took three times the
+// processor time (they count as killed), "refused" those that do not compile, "equivalent" those of -equivalents; the last two
 // do not count. "not covered" are survivors whose place in the code no test executes.
 package main
 

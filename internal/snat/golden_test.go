@@ -160,3 +160,74 @@ func every(all []int64) (some []int64) {
 	}
 	return some
 }
+
+// What connections need, for each way to translate them, each figure given and to be found; and how cells compare.
+func TestSizesAndCellsAreAsBefore(t *testing.T) {
+	var text strings.Builder
+	for _, spec := range []snat.StageSpec{
+		{Kind: snat.AzureLB},
+		{Kind: snat.AzureLB, IPs: 3},
+		{Kind: snat.AzureLB, Ports: snat.Manual},
+		{Kind: snat.AzureLB, Ports: 8000},
+		{Kind: snat.AzureNAT},
+		{Kind: snat.AWSNAT},
+		{Kind: snat.AWSRegional, Zones: 2},
+		{Kind: snat.GCPNAT},
+		{Kind: snat.GCPNAT, Ports: snat.Manual},
+		{Kind: snat.GCPNAT, MaxPorts: snat.Dynamic},
+		{Kind: snat.Masquerade},
+		{Kind: snat.Ephemeral},
+	} {
+		for _, need := range []snat.Need{
+			{Connections: 1},
+			{Connections: 70_001},
+			{Connections: 900_001, Rate: 900},
+			{Connections: 70_001, Nodes: 7},
+			{Connections: 70_001, Replicas: 5},
+			{Connections: 20_000, Rate: 5000, Nodes: 3},
+			{Connections: 70_001, IPs: 1},
+			{Connections: 900_001, IPs: 3, Nodes: 900},
+			{Connections: 200_000, Nodes: 3, Replicas: 4, IPs: 2},
+		} {
+			size := sized(t, spec, need)
+			size.Plan, size.NewPerSecond = snat.Plan{}, math.Round(size.NewPerSecond)
+			fmt.Fprintf(&text, "%+v: possible %t, %d nodes, %d replicas, %d to %d ports, %d addresses, holds %d, %g/s, breaks first %q; %s: %s\n", need, size.Possible, size.Nodes, size.Replicas, size.Ports, size.MaxPorts,
+				size.IPs, size.Ceiling, size.NewPerSecond, size.First, size.Way, size.Why)
+		}
+	}
+	number := func(n int64) *int64 { return &n }
+	base := snat.Scenario{Nodes: 2, Replicas: 4, Connections: 5000, Path: []snat.StageSpec{{Kind: snat.AzureLB, Ports: 8000}}}
+	for _, c := range []struct {
+		name   string
+		change func(*snat.Scenario)
+	}{
+		{"open", func(*snat.Scenario) {}},
+		{"agrees", func(s *snat.Scenario) { s.Expect = number(16_000) }},
+		{"within", func(s *snat.Scenario) { s.Expect, s.Tolerance = number(16_100), 0.01 }},
+		{"beyond", func(s *snat.Scenario) { s.Expect, s.Tolerance = number(16_200), 0.01 }},
+		{"noted", func(s *snat.Scenario) { s.Expect, s.Note = number(15_999), "measured twice" }},
+		{"whole replicas", func(s *snat.Scenario) { s.Expect, s.Kind = number(10_000), snat.Ceiling }},
+		{"no whole replica", func(s *snat.Scenario) { s.Connections, s.Expect, s.Kind = 9000, number(16_000), snat.Ceiling }},
+		{"nodes", func(s *snat.Scenario) { s.ExpectNodes = number(8) }},
+		{"other nodes", func(s *snat.Scenario) { s.ExpectNodes = number(9) }},
+		{"moves", func(s *snat.Scenario) { s.Expect, s.Kind, s.Note = number(12_500), snat.Transient, "seen once" }},
+		{"moves not so far", func(s *snat.Scenario) { s.Expect, s.Kind = number(16_001), snat.Transient }},
+		{"moves near it", func(s *snat.Scenario) {
+			s.Expect, s.Kind, s.Tolerance, s.Traffic.Lifetime = number(15_000), snat.Transient, 0.2, time.Second
+		}},
+	} {
+		s := base
+		s.Name = c.name
+		c.change(&s)
+		cell, err := s.WithDefaults().Cell(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		cell.Plan = snat.Plan{}
+		if cell.Seen != nil {
+			cell.Seen.Mean, cell.Seen.Near = math.Round(cell.Seen.Mean), math.Round(1000*cell.Seen.Near)/1000
+		}
+		fmt.Fprintf(&text, "%s: predicted %d, exact %d, nodes %d, %s: %s; %s\n", cell.Scenario, cell.Predicted, cell.Exact, cell.Nodes, cell.Status, cell.Reason, line(t, cell.Seen))
+	}
+	golden(t, "sizes.golden", text.String())
+}

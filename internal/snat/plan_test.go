@@ -127,6 +127,9 @@ func TestWarnings(t *testing.T) {
 		{lb(2, 0, 0, snat.StageSpec{Ports: 8000, IPs: 2}), "2 addresses add nodes (16 instead of 8), not ports: a node keeps 8,000"},
 		{lb(2, 0, 0, snat.StageSpec{Ports: 8000, RulePorts: []int{80, 443}}), "the ports of 2 rules take 16 ports in blocks of 8: 7 nodes instead of 8"},
 		{lb(2, 0, 0, snat.StageSpec{Ports: 8000}), ""},
+		{lb(7, 0, 1, snat.StageSpec{Ports: 8000}), ""}, // all eight nodes that it has ports for
+		{lb(1000, 0, 0, snat.StageSpec{IPs: 16}), "near the pool step at 1000"},
+		{lb(1000, 0, 1, snat.StageSpec{IPs: 16}), "1001 nodes (with max_nodes and surge_nodes) are more than the default allocation's 1000"},
 	} {
 		got := strings.Join(c.s.WithDefaults().Plan().Warnings, "\n")
 		if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
@@ -141,11 +144,24 @@ func TestWarnings(t *testing.T) {
 		{snat.StageSpec{Kind: snat.AWSNAT, IPs: 3}, "3 addresses are more than the 2 that AWS gives a gateway by default"},
 		{snat.StageSpec{Kind: snat.GCPNAT, Ports: 64}, ""},
 		{snat.StageSpec{Kind: snat.GCPNAT, Ports: 50}, "Cloud NAT rounds 50 ports per VM up to 64"},
+		{snat.StageSpec{Kind: snat.Files, Limit: 12}, ""},
+		{snat.StageSpec{Kind: snat.Files, Limit: 11}, "files of a client process: 91 % used"},
+		{snat.StageSpec{Kind: snat.Files, Limit: 10}, "files of a client process: 100 % used"},
+		{snat.StageSpec{Kind: snat.Files, Limit: 9}, ""}, // what does not fit is no warning
 	} {
 		got := strings.Join(snat.Scenario{Connections: 10, Path: []snat.StageSpec{c.spec}}.WithDefaults().Plan().Warnings, "\n")
 		if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%+v: %q, want %q", c.spec, got, c.want)
 		}
+	}
+	for surge, want := range map[int]int{6: 0, 7: 1} { // 8 nodes have 8,064 of 64,512 ports each
+		s := snat.Scenario{Nodes: 1, SurgeNodes: surge, Connections: 10, Path: []snat.StageSpec{{Kind: snat.GCPNAT, Ports: 8192}}}
+		if p := s.WithDefaults().Plan(); len(p.Warnings) != want {
+			t.Errorf("%d more nodes: %q", surge, p.Warnings)
+		}
+	}
+	if p := (snat.Scenario{Path: []snat.StageSpec{{Kind: snat.AcceptQueue, Limit: 1000}}, Traffic: snat.Traffic{Rate: 1000}}).WithDefaults().Plan(); len(p.Warnings) != 0 {
+		t.Errorf("a queue that just holds what comes: %q", p.Warnings)
 	}
 	s := snat.Scenario{Path: []snat.StageSpec{{Kind: snat.AcceptQueue, Limit: 128}}, Traffic: snat.Traffic{Rate: 1000}}
 	if p := s.WithDefaults().Plan(); !p.Fits || len(p.Warnings) != 1 || !strings.Contains(p.Warnings[0], "1000 connections arrive during accept_pause, it holds 128") {

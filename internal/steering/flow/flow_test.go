@@ -64,6 +64,38 @@ func TestTableExpires(t *testing.T) {
 	if table.Get(3, 2*time.Hour) == nil {
 		t.Error("overflow expired an entry")
 	}
+	// What is over from the start, or in this moment, is neither found nor listed, though it is still in its slot.
+	for _, ttl := range []time.Duration{0, -1, -time.Hour, time.Second} {
+		table := NewTable[int, int](4)
+		for k := 2; k < 4; k++ { // so that a slot stays unused
+			table.Put(k, 8, time.Minute, time.Hour)
+		}
+		table.Delete(2)
+		table.Delete(3)
+		table.Put(1, 7, time.Minute, ttl)
+		now := time.Minute + max(ttl, 0)
+		if v, at := table.Find(1, now); v != nil || at != -1 || table.Len() != 1 {
+			t.Errorf("ttl %s: found %v in slot %d", ttl, v, at)
+		}
+		for k := range table.All(now) {
+			t.Errorf("ttl %s: %d is listed", ttl, k)
+		}
+		n := 0
+		for range table.All(-2 * time.Hour) { // before all time; what was deleted never lived
+			n++
+		}
+		if n != 1 {
+			t.Errorf("ttl %s: %d entries before all time", ttl, n)
+		}
+	}
+}
+
+func TestProtocolNames(t *testing.T) {
+	for proto, want := range map[uint8]string{1: "icmp", 6: "tcp", 17: "udp", 58: "icmpv6", 132: "sctp", 0: "0", 47: "47", 255: "255"} {
+		if got := ProtocolName(proto); got != want {
+			t.Errorf("protocol %d is called %s", proto, got)
+		}
+	}
 }
 
 func TestTableFull(t *testing.T) {

@@ -271,11 +271,7 @@ func (f *Fragments[V]) put(k FragmentKey, v fragment[V], now time.Duration) bool
 		f.totals.Refused++
 		return false
 	}
-	at, ok := f.table.put(k, v, now, f.ttl)
-	if !ok {
-		f.totals.Refused++
-		return false
-	}
+	at, _ := f.table.put(k, v, now, f.ttl) // there is room
 	f.totals.Inserts++
 	f.held += int(v.held)
 	switch {

@@ -32,3 +32,13 @@ func TestNFQLBHashes(t *testing.T) {
 		t.Error("pings are not told apart by their identifier")
 	}
 }
+
+// A ping goes by its identifier, which is where other protocols have nothing; it has no second port.
+func TestPingsGoByIdentifier(t *testing.T) {
+	for _, proto := range []uint8{ProtoICMP, ProtoICMPv6} {
+		one := NFQLBFlow(Key{Proto: proto, SrcPort: 7})
+		if one == NFQLBFlow(Key{Proto: proto, SrcPort: 8}) || one != NFQLBFlow(Key{Proto: proto, SrcPort: 7, DstPort: 9}) {
+			t.Errorf("protocol %d: the identifier does not count, or a port does", proto)
+		}
+	}
+}

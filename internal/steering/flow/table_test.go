@@ -163,19 +163,19 @@ func TestTableAgainstModel(t *testing.T) {
 						entered[k]++
 					}
 				case op == 3:
-					least := time.Duration(r.IntN(2)*r.IntN(60000)) * time.Millisecond
-					if i >= 0 { // a change by less than least is not made
+					minimum := time.Duration(r.IntN(2)*r.IntN(60000)) * time.Millisecond
+					if i >= 0 { // a change by less than the minimum is not made
 						_, at := table.Find(k, now)
 						change := now + ttl - m.all[i].expiry
 						if r.IntN(8) == 0 {
-							least = change.Abs()
+							minimum = change.Abs()
 						}
-						if moved := table.RenewAt(at, now, ttl, least); moved != (change.Abs() >= least) {
-							t.Fatalf("step %d: renewed by %s of at least %s: %t", step, change, least, moved)
+						if moved := table.RenewAt(at, now, ttl, minimum); moved != (change.Abs() >= minimum) {
+							t.Fatalf("step %d: renewed by %s of at least %s: %t", step, change, minimum, moved)
 						} else if moved {
 							m.all[i].expiry = now + ttl
 						}
-					} else if table.Renew(k, now, ttl, least) {
+					} else if table.Renew(k, now, ttl, minimum) {
 						t.Fatalf("step %d: Renew of what is not there", step)
 					}
 				case op == 4:

@@ -63,7 +63,7 @@ func (w *world) exchange(proto string, client, vip netip.AddrPort) {
 			w.Fatalf("%s %s > %s went to %s from %s; %s: %s, from %s to %s", proto, client, vip, to, from, what, got.Reason, got.Source, got.Destination)
 		}
 	}
-	if w.r.IntN(2) == 0 { // the router's word first: it opens and proves nothing
+	if w.r.IntN(2) == 0 { // an error before any reply; it opens and proves nothing
 		proven := w.e.Tables().ProvenFlows
 		check("an error about it", w.packet("unreachable 10.66.0.1 about %s %s > %s %s", proto, side(proto, from), side(proto, to), tail), lb.ReasonICMPReply)
 		if w.e.Tables().ProvenFlows != proven {
@@ -276,6 +276,111 @@ func TestFragmentsAreTranslated(t *testing.T) {
 		}
 		if d := quoting(fmt.Sprintf("udp %s > %s 01", from, to)); d.Reason != lb.ReasonNotService {
 			t.Errorf("an error about a backend that is gone: %s", d.Reason)
+		}
+	}
+}
+
+// pool is an Engine with a SNAT pool of 64 ports and TCP clients, one for each number.
+type pool struct {
+	*testing.T
+	e        *steer.Engine
+	backends map[int]netip.AddrPort // what the backend sees as the source of a client
+}
+
+func newPool(t *testing.T) *pool {
+	return &pool{t, steer.New(compile(t, `maglev_size: 251
+services:
+- name: pool
+  mode: nat
+  vips: [{address: 192.0.2.1, protocol: tcp, port: 80}]
+  snat: {addresses: [10.9.0.1], ports: 2000-2063}
+  timeouts: {tcp_opening: 1h}
+  backends: [{name: a, address: 10.1.0.1, port: 7000}]
+`), steer.Options{}), map[int]netip.AddrPort{}}
+}
+
+func (p *pool) key(n int) flow.Key {
+	return flow.NewKey(netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(n)}), 500), netip.MustParseAddrPort("192.0.2.1:80"), flow.ProtoTCP)
+}
+
+// open sends the segments of a client's connection; lower case is the backend (see TestTCPStates). It returns the first reason.
+func (p *pool) open(n int, segments string, now time.Duration) lb.Reason {
+	p.Helper()
+	first := lb.ReasonNone
+	for i, s := range []byte(segments) {
+		line := fmt.Sprintf("tcp %s > 192.0.2.1:80 flags=%s", p.key(n).Source(), map[byte]string{'S': "syn", 'A': "ack"}[s])
+		if s == 'h' {
+			line = fmt.Sprintf("tcp 10.1.0.1:7000 > %s flags=syn,ack", p.backends[n])
+		}
+		d := give(p.T, p.e, line, now)
+		if i == 0 {
+			first, p.backends[n] = d.Reason, d.Source
+		}
+		if d.Action != lb.Forward {
+			break
+		}
+	}
+	return first
+}
+
+// A flow that finds no free port takes that of the unproven flow that was opened first: first of those without an answer,
+// then of those whose handshake has an answer. Proven flows keep their ports.
+func TestPortsOfUnprovenFlowsGoByAge(t *testing.T) {
+	p := newPool(t)
+	for n := range 64 {
+		p.open(n, []string{"Sh", "S"}[n%2], time.Duration(n)*10*time.Millisecond)
+	}
+	var want []int
+	for _, first := range []int{1, 0} {
+		for n := first; n < 64; n += 2 {
+			want = append(want, n)
+		}
+	}
+	now := 10 * time.Second
+	for i, victim := range want {
+		now += 1200 * time.Millisecond
+		if r := p.open(100+i, "ShA", now); r != lb.ReasonMaglev {
+			t.Fatalf("new flow %d: %s", i, r)
+		}
+		if p.e.Owner(p.key(victim), now) != nil {
+			t.Fatalf("new flow %d has not taken the port of flow %d", i, victim)
+		}
+		if gone := 64 - p.e.Tables().Flows; gone != 0 {
+			t.Fatalf("new flow %d: %d flows too few", i, gone)
+		}
+	}
+	if r := p.open(99, "S", now+2*time.Second); r != lb.ReasonSNATExhausted {
+		t.Errorf("of a pool of proven flows: %s", r)
+	}
+}
+
+// A handshake that its backend has just answered keeps its port for three seconds, unless such handshakes hold more than a
+// quarter of the pool: then they are a flood.
+func TestYoungHandshakesKeepTheirPorts(t *testing.T) {
+	for _, c := range []struct {
+		young int
+		after time.Duration
+		want  lb.Reason
+	}{
+		{16, time.Second, lb.ReasonSNATExhausted}, {17, time.Second, lb.ReasonMaglev}, {64, time.Second, lb.ReasonMaglev}, {1, 3*time.Second - 1, lb.ReasonSNATExhausted}, {1, 3 * time.Second, lb.ReasonMaglev},
+	} {
+		p := newPool(t)
+		const answered = 2 * time.Second
+		for n := range 64 {
+			segments := "ShA"
+			if n < c.young {
+				segments = "Sh"
+			}
+			p.open(n, segments, answered)
+		}
+		if proven := p.e.Tables().ProvenFlows; proven != 64-c.young {
+			t.Fatalf("%d flows are proven", proven)
+		}
+		if r := p.open(100, "S", answered+c.after); r != c.want {
+			t.Errorf("%d handshakes answered %s ago: %s, want %s", c.young, c.after, r, c.want)
+		}
+		if c.want == lb.ReasonMaglev && p.e.Tables().ProvenFlows != 64-c.young {
+			t.Error("a proven flow lost its port")
 		}
 	}
 }

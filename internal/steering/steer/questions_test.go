@@ -323,3 +323,55 @@ func TestSpentHopLimit(t *testing.T) {
 		}
 	}
 }
+
+// A table of one entry, in mode nat: a proven flow makes room for one that a connection id steers to the same service.
+func TestDisplacedFlows(t *testing.T) {
+	record, err := hex.DecodeString("19fefd0001000000000007020a0b0c0d0e0004aabbccdd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for other, want := range map[string]lb.Reason{"192.0.2.1:5684": lb.ReasonCID, "192.0.2.2:5684": lb.ReasonFlowTableFull} {
+		e := steer.New(compile(t, strings.ReplaceAll(strings.Replace(cidSpec, ", {address: 192.0.2.1, protocol: tcp, port: 5684}", "", 1), "mode: l2dsr", "mode: nat")), steer.Options{MaxFlows: 1})
+		first := flow.NewKey(netip.MustParseAddrPort("10.0.0.1:5000"), netip.MustParseAddrPort(other), flow.ProtoUDP)
+		d := e.Datagram(first, nil, 0)
+		if give(t, e, fmt.Sprintf("udp %s > 10.0.0.1:5000 01", d.Destination), 0); e.Tables().ProvenFlows != 1 {
+			t.Fatal("the first flow is not proven")
+		}
+		second := flow.NewKey(netip.MustParseAddrPort("10.0.0.2:5000"), netip.MustParseAddrPort("192.0.2.1:5684"), flow.ProtoUDP)
+		if d := e.Datagram(second, record, 0); d.Reason != want || (e.Owner(first, 0) == nil) != (want == lb.ReasonCID) || e.Tables().FlowsDisplaced != map[lb.Reason]uint64{lb.ReasonCID: 1}[want] {
+			t.Errorf("beside a flow to %s: %s, %d displaced", other, d.Reason, e.Tables().FlowsDisplaced)
+		}
+		if d := e.Datagram(second.Reverse(), nil, 0); d.Reason != lb.ReasonNotService {
+			t.Errorf("of no service: %s", d.Reason)
+		}
+	}
+}
+
+// A service without conntrack has no entries, also for what connection ids steer; and backends of other snapshots get nothing.
+func TestWithoutConntrack(t *testing.T) {
+	e := steer.New(compile(t, strings.Replace(cidSpec, "mode: l2dsr", "mode: l2dsr\n  conntrack: false", 1)), steer.Options{})
+	for owner, want := range map[byte]string{1: "a", 2: "b"} {
+		record, _ := hex.DecodeString("19fefd00010000000000070" + string('0'+owner) + "0a0b0c0d0e0004aabbccdd")
+		for i := range 20 {
+			if d := e.Datagram(key(t, i), record, 0); d.Reason != lb.ReasonCID || d.Backend.Name != want || d.New {
+				t.Errorf("flow %d with owner %d: %s to %v", i, owner, d.Reason, d.Backend)
+			}
+		}
+	}
+	if n := e.Tables().Flows; n != 0 {
+		t.Errorf("%d entries", n)
+	}
+	larger := compile(t, natSpec+"- {name: zone, mode: nat, vips: [{address: 192.0.2.99, protocol: udp, port: 1}], backends: [{name: z, address: 10.1.0.9}]}\n")
+	e = steer.New(compile(t, natSpec), steer.Options{})
+	if e.Reassign(key(t, 1), larger.Services[1].Backends[0], 0) || e.Reassign(key(t, 1), larger.Services[0].Backends[0], 0) {
+		t.Error("a flow goes to a backend of another snapshot")
+	}
+	e.Count(lb.ReasonSendFailed, larger.Services[1]) // of a service that is not there
+	// An error about a flow whose backend is gone goes where its rule leads now.
+	e = steer.New(compile(t, rulesSpec), steer.Options{})
+	give(t, e, "sctp 10.0.0.1:4000 > 192.0.2.1:5001", 0)
+	e.SetSnapshot(compile(t, strings.Replace(rulesSpec, "{name: a, mark: 111}, {name: b, mark: 112}", "{name: c, mark: 113}", 1)))
+	if d := give(t, e, "unreachable 10.9.9.9 about sctp 192.0.2.1:5001 > 10.0.0.1:4000", 0); d.Reason != lb.ReasonICMPError || d.Mark != 113 {
+		t.Errorf("%s with mark %d", d.Reason, d.Mark)
+	}
+}

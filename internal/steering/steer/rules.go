@@ -19,7 +19,7 @@ const (
 // (RFC 6951), and returns the transport header of k. Other flows stay as they are.
 func (e *Engine) inner(p *packet.Packet, k *flow.Key) []byte {
 	header := p.Data[p.L4:]
-	if p.Kind == packet.KindUDP && len(header) >= udpHeader+sctpHeader && e.snapshot.Encapsulated(*k) {
+	if len(header) >= udpHeader+sctpHeader && e.snapshot.Encapsulated(*k) {
 		header = header[udpHeader:]
 		k.Proto = flow.ProtoSCTP
 		k.SrcPort, k.DstPort = binary.BigEndian.Uint16(header), binary.BigEndian.Uint16(header[2:])
@@ -78,11 +78,8 @@ func (e *Engine) portless(p *packet.Packet, now time.Duration) (Decision, flow.K
 // onLink reports whether a packet keeps the link itself alive: neighbour discovery (RFC 4861 section 4) and multicast
 // listeners (RFC 2710, RFC 3810), which no rule may send elsewhere.
 func onLink(p *packet.Packet) bool {
-	if p.Version != 6 || p.Proto != flow.ProtoICMPv6 || p.Later {
-		return false
-	}
-	t := p.ICMPType
-	return t >= 133 && t <= 137 || t >= 130 && t <= 132 || t == 143
+	t := p.ICMPType // 0 of a later fragment, and of ICMPv6's number over IPv4
+	return p.Proto == flow.ProtoICMPv6 && (t >= 133 && t <= 137 || t >= 130 && t <= 132 || t == 143)
 }
 
 // unmatched gives packets of no service the mark, or the rejection, that the spec defines.

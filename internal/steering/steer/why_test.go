@@ -58,7 +58,7 @@ func (e *explained) Packet(data []byte, frame bool, now time.Duration) (steertes
 	return e.Engine.Packet(data, frame, now)
 }
 
-// What people are told of the packets of the corpus, each kind of decision once.
+// The explanations of the packets of the corpus, each kind of decision once.
 func TestWhyOfTheCorpus(t *testing.T) {
 	var text strings.Builder
 	seen := map[string]bool{}

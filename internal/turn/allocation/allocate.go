@@ -190,10 +190,7 @@ func openFailed(err error) Reason {
 // least the default and at most the maximum.
 func (x *exchange) lifetime() uint32 {
 	l := &x.policy.Lifetimes
-	seconds, present, ok := x.m.number(stun.AttrLifetime)
-	if !present || !ok {
-		seconds = 0
-	}
+	seconds, _, _ := x.m.number(stun.AttrLifetime) // 0 if there is none
 	minimum, maximum := l.Default/time.Second, l.Max/time.Second
 	return uint32(min(max(time.Duration(seconds), minimum), maximum, math.MaxUint32))
 }

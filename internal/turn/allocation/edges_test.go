@@ -285,8 +285,8 @@ func TestShift(t *testing.T) {
 	}
 }
 
-// Expire says when it must be called again: for whatever ends first, reservations too, in their order.
-func TestExpireTellsTheNextTime(t *testing.T) {
+// Expire returns when it must be called again: for whatever ends first, reservations too, in their order.
+func TestExpireReturnsTheNextTime(t *testing.T) {
 	w := newWorld(t, basic())
 	if next := w.table.Expire(w.now); next != 0 {
 		t.Errorf("an empty table expires at %d", next)
@@ -404,5 +404,89 @@ func TestFrameEdges(t *testing.T) {
 		if got := fmt.Sprint(r, r.Code()); got != want {
 			t.Errorf("reason %d is %q", uint8(r), got)
 		}
+	}
+}
+
+// An error answer also contains SOFTWARE and every attribute that the server does not know.
+func TestErrorAnswersHaveDetails(t *testing.T) {
+	p := basic()
+	p.Software = "weir test"
+	w := newWorld(t, p)
+	c, _ := w.allocated(4000)
+	if w.changes == 0 {
+		t.Error("a new allocation is no change")
+	}
+	for n := 1; n <= 4; n++ {
+		var unknown []attr
+		var want []byte
+		for i := range n {
+			kind := 0x7ff0 + uint16(i)
+			unknown, want = append(unknown, attr{Type: stun.AttrType(kind), Value: word(7)}), binary.BigEndian.AppendUint16(want, kind)
+		}
+		m := c.must(UnknownAttribute, refreshMethod, unknown...)
+		if got, err := m.Get(stun.AttrUnknownAttributes); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%d unknown attributes: %x, %v", n, got, err)
+		}
+		if got, err := m.Get(stun.AttrSoftware); err != nil || string(got) != p.Software {
+			t.Errorf("software %q, %v", got, err)
+		}
+	}
+}
+
+// Traffic through a channel is counted for the cluster that its peer is of.
+func TestClustersOfPeers(t *testing.T) {
+	p := basic()
+	p.Admit = func(_ uint16, _ bool, peer netip.AddrPort) (uint16, bool) { return peer.Port() % 100, true }
+	w := newWorld(t, p)
+	c, a := w.allocated(4000)
+	c.must(OK, bindMethod, channel(0x4000), c.peer("10.0.0.1:5007"))
+	c.must(OK, permitMethod, c.peer("10.0.0.2:0"))
+	for peer, want := range map[string]uint16{"10.0.0.1:5007": 7, "10.0.0.2:5011": 11, "10.0.0.2:5012": 12, "10.0.0.3:5013": 0} {
+		_, _ = a.Inbound(address(peer), w.now)
+		if got := a.Cluster(address(peer)); got != want {
+			t.Errorf("%s is of cluster %d, want %d", peer, got, want)
+		}
+	}
+}
+
+// ConnectionBind names a connection that waits, in time, from a path that has no allocation.
+func TestConnectionBindEdges(t *testing.T) {
+	w := newWorld(t, basic())
+	c, a := w.tcpClient(4000)
+	waits := func() uint32 {
+		id := c.dial("10.0.0.1:5000")
+		w.table.ConnectDone(a, id, nil, nil, w.now)
+		return id
+	}
+	bind := func(path Path, attributes ...attr) Reason {
+		data := *c
+		raw := data.message(stun.MethodConnectionBind, stun.ClassRequest, attributes...)
+		_, _, r := w.table.ConnectionBind(path, raw, nil, w.now)
+		c.serial = data.serial
+		return r
+	}
+	other := c.path
+	other.Client = address("198.51.100.1:60000")
+	id := waits()
+	for what, got := range map[string]Reason{
+		"no id":                      bind(other),
+		"id of a wrong size":         bind(other, attr{Type: stun.AttrConnectionID, Value: word(id)[:2]}),
+		"id of nobody":               bind(other, attr{Type: stun.AttrConnectionID, Value: word(id + 1)}),
+		"the path of the allocation": bind(c.path, attr{Type: stun.AttrConnectionID, Value: word(id)}),
+	} {
+		if got != BadRequest {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+	w.now += int64(bindTime) - 1 // nobody called Expire meanwhile
+	if r := bind(other, attr{Type: stun.AttrConnectionID, Value: word(id)}); r != OK {
+		t.Errorf("in the last moment: %v", r)
+	}
+	w.table.ConnectionClosed(a, id)
+	w.table.ConnectionClosed(a, id+1) // never heard of
+	id = waits()
+	w.now += int64(bindTime)
+	if r := bind(other, attr{Type: stun.AttrConnectionID, Value: word(id)}); r != BadRequest {
+		t.Errorf("too late: %v", r)
 	}
 }

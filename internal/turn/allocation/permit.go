@@ -116,10 +116,10 @@ func (t *Table) withdrawAll(a *Allocation, peer netip.Addr) {
 
 // channelBind binds a channel or refreshes it (RFC 8656, section 12.2).
 func (x *exchange) channelBind(a *Allocation) Reason {
-	number, present, ok := x.m.number(stun.AttrChannelNumber)
+	number, _, _ := x.m.number(stun.AttrChannelNumber) // 0, which is no channel, if there is none
 	number >>= 16
 	peer, hasPeer := x.m.peer()
-	if !present || !ok || !hasPeer || a.TCP || peer.Port() == 0 || number < MinChannel || number > MaxChannel {
+	if !hasPeer || a.TCP || peer.Port() == 0 || number < MinChannel || number > MaxChannel {
 		return x.fail(BadRequest)
 	}
 	cluster, r := a.check(peer)
