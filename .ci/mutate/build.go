@@ -52,26 +52,48 @@ func weirReach(name string) []byte {
 }
 `
 
-// build compiles the tests of a package with all its mutants inside and returns the mutants that compile. A line that the
-// compiler refuses loses its mutants: Go has no place for them.
-func (t *target) build(mutants []*mutant, dir string) ([]*mutant, string, error) {
-	binary := filepath.Join(dir, t.name+".test")
-	for range 8 {
-		overlay, err := t.overlay(mutants, dir)
+// suite is a test binary with all mutants of a package inside, and the tests in it that count.
+type suite struct {
+	path, dir, binary string
+	only              *regexp.Regexp
+}
+
+// build compiles the tests of a package, and those elsewhere that count for it, with all its mutants inside. It returns the
+// mutants that compile. A line that the compiler refuses loses its mutants: Go has no place for them.
+func (t *target) build(mutants []*mutant, dir string) ([]*mutant, []suite, error) {
+	suites := []suite{{path: t.path, dir: t.dir, only: regexp.MustCompile("")}}
+	for path, only := range elsewhere[shortPath(t.path)] {
+		at, err := filepath.Abs(path)
 		if err != nil {
-			return nil, "", err
+			return nil, nil, err
 		}
-		out, err := exec.Command("go", "test", "-c", "-vet=off", "-gcflags="+t.path+"=-e", "-overlay", overlay, "-o", binary, t.path).CombinedOutput()
-		if err == nil {
-			return mutants, binary, nil
-		}
-		kept := withoutLines(mutants, string(out))
-		if len(kept) == len(mutants) {
-			return nil, "", fmt.Errorf("%s with its mutants does not compile:\n%s", t.path, out)
-		}
-		mutants = kept
+		suites = append(suites, suite{path: path, dir: at, only: regexp.MustCompile(only)})
 	}
-	return nil, "", fmt.Errorf("%s: the compiler refuses its mutants again and again", t.path)
+	for i := range suites {
+		suites[i].binary = filepath.Join(dir, strconv.Itoa(i)+".test")
+		for {
+			out, err := t.compile(&suites[i], mutants, dir)
+			if err == nil {
+				break
+			}
+			kept := withoutLines(mutants, out)
+			if len(kept) == len(mutants) || i > 0 {
+				return nil, nil, fmt.Errorf("%s with the mutants of %s does not compile: %w\n%s", suites[i].path, t.path, err, out)
+			}
+			mutants = kept
+		}
+	}
+	return mutants, suites, nil
+}
+
+// compile builds the binary of a suite; it returns what the compiler says.
+func (t *target) compile(s *suite, mutants []*mutant, dir string) (string, error) {
+	overlay, err := t.overlay(mutants, dir)
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.Command("go", "test", "-c", "-vet=off", "-gcflags="+t.path+"=-e", "-overlay", overlay, "-o", s.binary, s.path).CombinedOutput()
+	return string(out), err
 }
 
 var position = regexp.MustCompile(`(?m)^\S*?([^/\s]+\.go):(\d+):`)
@@ -147,13 +169,15 @@ func (s *source) with(mutants []*mutant) []byte {
 	return out.Bytes()
 }
 
-// tests returns the names of the tests, examples and fuzz targets in a test binary.
-func tests(binary, dir string) ([]string, error) {
-	list := exec.Command(binary, "-test.list", ".")
-	list.Dir = dir
+// tests returns the names of the tests, examples and fuzz targets of a suite that count.
+func (s *suite) tests() ([]string, error) {
+	list := exec.Command(s.binary, "-test.list", ".")
+	list.Dir = s.dir
 	out, err := list.Output()
 	if err != nil {
-		return nil, fmt.Errorf("%s -test.list: %w", binary, err)
+		return nil, fmt.Errorf("%s -test.list: %w", s.binary, err)
 	}
-	return slices.DeleteFunc(strings.Fields(string(out)), func(name string) bool { return strings.HasPrefix(name, "Benchmark") }), nil
+	return slices.DeleteFunc(strings.Fields(string(out)), func(name string) bool {
+		return strings.HasPrefix(name, "Benchmark") || !s.only.MatchString(name)
+	}), nil
 }

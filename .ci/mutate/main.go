@@ -1,12 +1,16 @@
 // Mutate measures what the tests of a package notice. It changes the code in one small place at a time (a comparison negated
 // or its boundary moved, a condition ignored, an operator swapped, a statement removed, a result replaced by zero values), runs
-// the package's own tests and counts the changes, called mutants, that no test fails for.
+// the package's own tests, and those that `elsewhere` names, and counts the changes, called mutants, that no test fails for.
 //
 // All mutants of a package are compiled into one test binary (go test -overlay), and an environment variable selects the active
 // one: a mutant costs the run of the tests that reach it, and no compilation.
 //
 //	go run ./.ci/mutate -sample 10 ./internal/steering/...   every tenth mutant, always the same ones
 //	go run ./.ci/mutate -only 'rate/' ./internal/steering/rate
+//
+// The columns of its table: "killed" are the mutants that a test failed for, "ended" those that ran into a limit of processor
+// time or memory (they count as killed), "refused" those that do not compile, "equivalent" those of -equivalents; the last two
+// do not count. "not covered" are survivors whose place in the code no test executes.
 package main
 
 import (
@@ -25,6 +29,12 @@ import (
 
 var workers = runtime.NumCPU()
 
+// elsewhere has the tests of other packages that count for a package, by the package they are in: files with their expected
+// errors, which need package config to be read.
+var elsewhere = map[string]map[string]string{
+	"steering/lb": {"./internal/control": "^Test(BadConfigurations|ExamplesCompile)$"},
+}
+
 // options are the flags.
 type options struct {
 	sample      uint
@@ -35,9 +45,10 @@ type options struct {
 
 // row is one line of the table.
 type row struct {
-	name                                          string
-	mutants, killed, survived, uncovered, skipped int
-	took                                          time.Duration
+	name                                        string
+	mutants, killed, ended, survived, uncovered int
+	refused, skipped                            int
+	took                                        time.Duration
 }
 
 func main() {
@@ -63,7 +74,7 @@ func run(o options, patterns []string) error {
 		return err
 	}
 	total := row{name: "all"}
-	fmt.Printf("%-24s %8s %8s %8s %12s %11s %7s %8s\n", "package", "mutants", "killed", "survived", "not covered", "equivalent", "score", "time")
+	fmt.Printf("%-24s %8s %8s %6s %8s %12s %8s %11s %7s %8s\n", "package", "mutants", "killed", "ended", "survived", "not covered", "refused", "equivalent", "score", "time")
 	for _, t := range targets {
 		r, left, err := t.score(o)
 		if err != nil {
@@ -98,17 +109,15 @@ func (t *target) score(o options) (row, []*mutant, error) {
 		return r, nil, err
 	}
 	defer os.RemoveAll(dir)
-	all, binary, err := t.build(t.find(), dir)
+	found := t.find()
+	all, suites, err := t.build(found, dir)
 	if err != nil {
 		return r, nil, err
 	}
-	names, err := tests(binary, t.dir)
-	if err != nil {
-		return r, nil, err
-	}
+	r.refused = len(found) - len(all)
 	chosen := r.choose(all, o)
-	runs := &runner{binary: binary, dir: t.dir, scratch: dir}
-	if err := runs.prepare(names, all[len(all)-1].number); err != nil {
+	runs := &runner{scratch: dir}
+	if err := runs.prepare(suites, all[len(all)-1].number); err != nil {
 		return r, nil, err
 	}
 	parallel(len(chosen), func(i int) { chosen[i].outcome = runs.try(chosen[i]) })
@@ -117,6 +126,9 @@ func (t *target) score(o options) (row, []*mutant, error) {
 		switch m.outcome {
 		case killed:
 			r.killed++
+			continue
+		case ended:
+			r.ended++
 			continue
 		case survived:
 			r.survived++
@@ -149,15 +161,15 @@ func (r *row) choose(all []*mutant, o options) []*mutant {
 	return chosen
 }
 
-func (r *row) score() float64 { return 100 * float64(r.killed) / float64(max(r.mutants, 1)) }
+func (r *row) score() float64 { return 100 * float64(r.killed+r.ended) / float64(max(r.mutants, 1)) }
 
 func (r *row) add(o row) {
-	r.mutants, r.killed, r.survived = r.mutants+o.mutants, r.killed+o.killed, r.survived+o.survived
-	r.uncovered, r.skipped, r.took = r.uncovered+o.uncovered, r.skipped+o.skipped, r.took+o.took
+	r.mutants, r.killed, r.ended, r.survived = r.mutants+o.mutants, r.killed+o.killed, r.ended+o.ended, r.survived+o.survived
+	r.uncovered, r.refused, r.skipped, r.took = r.uncovered+o.uncovered, r.refused+o.refused, r.skipped+o.skipped, r.took+o.took
 }
 
 func (r *row) print() {
-	fmt.Printf("%-24s %8d %8d %8d %12d %11d %5.1f %% %8s\n", r.name, r.mutants, r.killed, r.survived, r.uncovered, r.skipped, r.score(), r.took.Round(time.Second))
+	fmt.Printf("%-24s %8d %8d %6d %8d %12d %8d %11d %5.1f %% %8s\n", r.name, r.mutants, r.killed, r.ended, r.survived, r.uncovered, r.refused, r.skipped, r.score(), r.took.Round(time.Second))
 }
 
 func (m *mutant) describe() string {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/coap/node"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
@@ -30,7 +31,7 @@ func TestOutputHasItsPublicForm(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := readStrictly(printed, c.public); err != nil {
+		if err := clitest.ReadStrictly(printed, c.public); err != nil {
 			t.Errorf("%T has what %T has not: %v", c.printed, c.public, err)
 			continue
 		}
@@ -41,13 +42,6 @@ func TestOutputHasItsPublicForm(t *testing.T) {
 			t.Errorf("%s: %T never has it", path, c.printed)
 		})
 	}
-}
-
-// readStrictly decodes what a command or the admin API has printed. A key that the public type does not have is an error.
-func readStrictly(text []byte, into any) error {
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	return decoder.Decode(into)
 }
 
 func filled(value any) any {

@@ -199,19 +199,6 @@ services:
 	return path
 }
 
-func TestCompletionOfTURNUsers(t *testing.T) {
-	config, server := turnConfig(t)
-	g := startGateway(t, os.Args[0], config, server)
-	fs := newTurnFlows(t, server, 3, 200*time.Millisecond)
-	defer fs.release()
-	for flag, want := range map[string]string{"--user": flowUser, "--listener": "udp"} {
-		values, directive := clitest.Offered(t, "turn", "users", "--admin=unix:"+g.Socket, flag, want[:1])
-		if got := strings.Join(clitest.Names(values), " "); got != want || directive != cobra.ShellCompDirectiveNoFileComp {
-			t.Errorf("%s: %q (%d), want %q", flag, got, directive, want)
-		}
-	}
-}
-
 // typeCompletions presses the tab key in a shell that shows "ready>": a command, backends of a running balancer, a value.
 // list are the keys that make this shell list what fits.
 func typeCompletions(t *testing.T, s *terminaltest.Screen, socket string, list []string) {

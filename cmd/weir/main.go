@@ -7,12 +7,20 @@ import (
 	"os"
 
 	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/bench"
+	"github.com/weir-lb/weir/internal/cli/check"
 	"github.com/weir-lb/weir/internal/cli/coap"
 	"github.com/weir-lb/weir/internal/cli/demo"
+	"github.com/weir-lb/weir/internal/cli/doctor"
+	"github.com/weir-lb/weir/internal/cli/explain"
+	"github.com/weir-lb/weir/internal/cli/initialize"
 	"github.com/weir-lb/weir/internal/cli/lab"
+	"github.com/weir-lb/weir/internal/cli/lb"
+	"github.com/weir-lb/weir/internal/cli/nat"
 	"github.com/weir-lb/weir/internal/cli/sim"
 	"github.com/weir-lb/weir/internal/cli/snat"
 	"github.com/weir-lb/weir/internal/cli/tcp"
+	"github.com/weir-lb/weir/internal/cli/turn"
 )
 
 func main() {
@@ -23,19 +31,19 @@ func main() {
 // families are the commands. A new family is a package and one line here.
 func families() []cli.Family {
 	return []cli.Family{
-		benchFamily(),
-		natFamily(),
-		lbFamily(),
-		initFamily(),
-		checkFamily(),
-		explainFamily(),
+		bench.Family(),
+		nat.Family(),
+		lb.Family(),
+		initialize.Family(),
+		check.Family(),
+		explain.Family(),
 		lab.Family(),
 		coap.Family(),
 		demo.Family(),
 		sim.Family(),
 		snat.Family(),
-		doctorFamily(),
-		turnFamily(),
+		doctor.Family(),
+		turn.Family(),
 		tcp.Family(),
 	}
 }

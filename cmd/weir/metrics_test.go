@@ -5,35 +5,16 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/metrics/metricstest"
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/tcpscale/stats"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
-
-// checkMetrics has Prometheus's own tool read what a part serves: names, units, types and help texts are as its rules want them.
-func checkMetrics(t *testing.T, part, metrics string) {
-	t.Helper()
-	netlabtest.Tools(t, "promtool")
-	if n := strings.Count(metrics, "\n# TYPE weir_"); n < 5 {
-		t.Errorf("%s: %d metrics of its own", part, n)
-	}
-	if !strings.Contains(metrics, "\nweir_build_info{goversion=\"go") {
-		t.Errorf("%s does not say which build it is", part)
-	}
-	checkDescribed(t, part, metrics)
-	check := exec.Command("promtool", "check", "metrics")
-	check.Stdin = strings.NewReader(metrics)
-	if out, err := check.CombinedOutput(); err != nil || len(out) > 0 {
-		t.Errorf("promtool check metrics, of %s: %v\n%s", part, err, out)
-	}
-}
 
 // The kernel's data path: TestRootKernelDrain. The queues': TestRootNFQViews, with a fast path TestRootNFQFast. The tunnel's end:
 // TestRootDecapStartsAndStops. A gateway of a STUNner file: TestTurnGatewayOfStunner.
@@ -50,7 +31,7 @@ func TestPromtoolAcceptsTheMetrics(t *testing.T) {
 		"turn": {"turn", "gateway", "turn://u:p@" + addresses[1], "--workers", "1"},
 	} {
 		t.Run(part, func(t *testing.T) {
-			checkMetrics(t, part, clitest.HTTPGet(t, clitest.Start(t, part, args...).Socket, "/metrics"))
+			metricstest.Check(t, part, clitest.HTTPGet(t, clitest.Start(t, part, args...).Socket, "/metrics"))
 		})
 	}
 	t.Run("tcp stats", func(t *testing.T) {
@@ -62,6 +43,6 @@ func TestPromtoolAcceptsTheMetrics(t *testing.T) {
 			}
 		}
 		service.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-		checkMetrics(t, "tcp stats", answer.Body.String())
+		metricstest.Check(t, "tcp stats", answer.Body.String())
 	})
 }

@@ -41,7 +41,7 @@ func TestReportIsRefusedBeforeTheRun(t *testing.T) {
 		}
 		found++
 		if _, ok := flag.Value.(measuring.ReportFile); !ok {
-			t.Errorf("%s: make its --report by addReportFlag", cmd.CommandPath())
+			t.Errorf("%s: make its --report by measuring.Output", cmd.CommandPath())
 			return // it might run
 		}
 		for name, want := range bad {

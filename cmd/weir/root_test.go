@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -70,9 +71,31 @@ func TestCompletionKnowsTheCommands(t *testing.T) {
 	}
 }
 
+// The first page of help leads to every family of commands.
+func TestHelpNamesEveryFamily(t *testing.T) {
+	root := clitest.Root()
+	for _, family := range root.Commands() {
+		switch name := family.Name(); name {
+		case "help", "completion", "man", "version":
+		default:
+			if !regexp.MustCompile(`\b` + name + `\b`).MatchString(root.Long) {
+				t.Errorf("weir --help does not say what %s is for", name)
+			}
+		}
+	}
+	long, err := clitest.Execute(t, "help", "lb", "run")
+	if want, _ := clitest.Execute(t, "lb", "run", "--help"); err != nil || long != want {
+		t.Errorf("weir help lb run is not weir lb run --help:\n%s\n%v", long, err)
+	}
+}
+
 func TestMistakesAreUsageErrors(t *testing.T) {
 	for line, want := range map[string]string{
 		"versin":            "did you mean version?",
+		"lb statsu":         "did you mean status?",
+		"lb run --cofnig x": "did you mean --config?",
+		"help lbb":          "did you mean lab or lb?",
+		"help lb strats":    "did you mean status",
 		"version --no-such": "--no-such",
 	} {
 		_, err := clitest.Execute(t, strings.Fields(line)...)

@@ -24,7 +24,7 @@ import (
 func TestEndTimes(t *testing.T) {
 	for line, want := range map[string]time.Duration{
 		"lb run": cli.EndWithin, "nat": cli.EndWithin, "turn gateway": cli.EndWithin, "tcp stats": cli.EndWithin, "coap server": cli.EndWithin, "lb status": cli.EndWithin,
-		"tcp client": cli.CleanWithin, "bench run": cli.CleanWithin, "demo": cli.CleanWithin, "lab up": cli.CleanWithin,
+		"tcp client": cli.CleanWithin, "bench run": cli.CleanWithin, "turn bench": cli.CleanWithin, "demo": cli.CleanWithin, "lab up": cli.CleanWithin,
 	} {
 		cmd, _, err := clitest.Root().Find(strings.Fields(line))
 		if err != nil {

@@ -11,78 +11,8 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-// widths of a terminal: first one after the other, then while the command runs.
-var widths = []int{40, 80, 100, 160}
-
-// lastLine is what stands lowest, if no other visible line holds mark.
-func lastLine(text, mark string) string {
-	lines := strings.Split(text, "\n")
-	last := lines[len(lines)-1]
-	if strings.Count(text, mark) > 1 {
-		return ""
-	}
-	return last
-}
-
-// The rates are part of the prompt and redrawn each second: never more than one line, whatever the width does.
-func TestNATPromptFitsTheTerminal(t *testing.T) {
-	clitest.TakesSeconds(t)
-	prompts := map[int]string{
-		40:  "weir nat>",
-		80:  "[0 entries, 0/s to, 0/s from destinations] weir nat>",
-		100: "[0 entries, 0/s to, 0/s from destinations] weir nat>",
-		160: "[0 entries, 0/s to, 0/s from destinations] weir nat>",
-		60:  "[0 entries, 0/s to, 0/s fr…] weir nat>",
-	}
-	const mark = "weir nat>"
-	prompt := func(s *terminaltest.Screen, width int) {
-		t.Helper()
-		want := prompts[width]
-		s.Wait(want, func(string) bool { return lastLine(s.Visible(), mark) == want })
-	}
-	for _, width := range widths {
-		t.Run(fmt.Sprint(width), func(t *testing.T) {
-			s := terminaltest.Start(t, width, 24, os.Args[0], "nat", netlabtest.UDPAddress(t).String(), natEcho(t), "--admin=")
-			prompt(s, width)
-			if width != 100 {
-				return
-			}
-			for _, width := range []int{60, 80, 40, 160, 60, 40, 80} {
-				s.Resize(width, 24)
-				prompt(s, width)
-			}
-			s.Type("i", "n", "f")
-			s.Wait("the command", func(string) bool { return lastLine(s.Visible(), mark) == prompts[80]+" inf" })
-			s.Type("C-c")
-			if code, text := s.Ended(); code != 0 {
-				t.Errorf("exit code %d:\n%s", code, text)
-			}
-		})
-	}
-}
-
-// Without a prompt the rates stand in a line of their own.
-func TestNATRatesFitTheTerminal(t *testing.T) {
-	clitest.TakesSeconds(t)
-	const rates = "0 entries, 0/s to, 0/s from destinations"
-	command := fmt.Sprintf("exec %s nat %s %s --admin= </dev/null", os.Args[0], netlabtest.UDPAddress(t), natEcho(t))
-	s := terminaltest.Start(t, 80, 24, "sh", "-c", command)
-	for _, width := range []int{80, 30, 39, 40, 100, 160, 20} {
-		s.Resize(width, 24)
-		want := rates
-		if width < len(rates) {
-			want = rates[:width-1] + "…"
-		}
-		s.Wait(want, func(string) bool { return lastLine(s.Visible(), "0/s to") == want })
-	}
-	s.Type("C-c")
-	if code, text := s.Ended(); code != 0 || strings.Contains(text, "from dest") {
-		t.Errorf("exit code %d:\n%s", code, text)
-	}
-}
-
 func TestWatchFitsTheTerminal(t *testing.T) {
-	p := clitest.Start(t, "nat", "nat", netlabtest.UDPAddress(t).String(), natEcho(t))
+	p := clitest.Start(t, "nat", "nat", netlabtest.UDPAddress(t).String(), clitest.UDPEcho(t))
 	s := terminaltest.Start(t, 100, 24, os.Args[0], "lb", "show", "--watch", "--every", "100ms", "--admin", "unix:"+p.Socket)
 	for _, width := range []int{100, 40, 30, 80, 160} {
 		s.Resize(width, 24)
@@ -113,6 +43,34 @@ func TestTablesFitTheTerminal(t *testing.T) {
 					if len([]rune(strings.TrimRight(line, " "))) > width {
 						t.Errorf("broken by the terminal: %s", line)
 					}
+				}
+			})
+		}
+	}
+}
+
+// Help fits the terminal, its examples excepted: a line that the shell takes must be one line.
+func TestHelpFitsTheTerminal(t *testing.T) {
+	for _, command := range []string{"", "tcp bench", "coap bench", "snat simulate", "lb run", "check"} {
+		for _, width := range []int{40, 80} {
+			t.Run(fmt.Sprint(command, " ", width), func(t *testing.T) {
+				t.Parallel()
+				s := terminaltest.Start(t, width, 24, append(append([]string{os.Args[0]}, strings.Fields(command)...), "--help")...)
+				code, text := s.Ended()
+				if code != 0 || !strings.Contains(text, "Usage:") {
+					t.Fatalf("exit code %d:\n%s", code, text)
+				}
+				examples, flags := false, false
+				for _, line := range s.Lines() {
+					line = strings.TrimRight(line, " ")
+					examples = line == "Examples:" || examples && line != ""
+					if !examples && len([]rune(line)) > width {
+						t.Errorf("broken by the terminal: %s", line)
+					}
+					if flags && width == 80 && line != "" && !strings.HasPrefix(line, "  ") && !strings.HasPrefix(line, "Use ") {
+						t.Errorf("not below its flag: %s", line)
+					}
+					flags = flags && line != "" || line == "Flags:"
 				}
 			})
 		}

@@ -326,7 +326,7 @@ func scandiumClasses() (string, error) {
 	}
 	built, err := filepath.Glob(filepath.Join(cache, "weir", "californium-*", "classes", "weir", "Server.class"))
 	if err != nil || len(built) == 0 {
-		return "", errors.Join(err, errors.New("not built; run: go test -run TestCaliforniumServer ./cmd/weir, or set WEIR_SCANDIUM to its class path"))
+		return "", errors.Join(err, errors.New("not built; run: go test -run TestCaliforniumServer ./internal/cli/coap, or set WEIR_SCANDIUM to its class path"))
 	}
 	home := filepath.Dir(filepath.Dir(filepath.Dir(built[len(built)-1])))
 	return filepath.Join(home, "classes") + ":" + filepath.Join(home, "dependency", "*"), nil

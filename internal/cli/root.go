@@ -18,10 +18,12 @@ func NewRoot(families []Family) *cobra.Command {
 		Short: "Steer and measure layer-4 traffic",
 		Long: `Weir keeps a session on its server while the network path under it changes.
 
-It balances by connection id and flow in the kernel, through netfilter queues or in user space (lb, nat), serves CoAP over
-DTLS with connection ids as one node or a cluster (coap), finds what spoils a machine for it (doctor), and builds networks
-of namespaces to try it all in (lab). It holds TCP connections by the hundred thousand and says what stands in the way of more
-(tcp), and reckons how many NAT gateways let through (snat). Start with: weir demo`,
+It balances by connection id and flow in the kernel, through netfilter queues or in user space (lb, nat). It writes a first
+configuration (init), says what a configuration means and where a packet goes (check, explain), and finds what spoils a machine
+for it (doctor). It serves CoAP over DTLS with connection ids as one node or a cluster (coap), and relays media as a TURN gateway
+(turn). It measures what all that costs (bench), how many TCP connections a path holds (tcp), calculates how many NAT gateways
+let through (snat), and which size a fragment table needs (sim). Networks of namespaces to try it all in are in lab. Start with:
+weir demo`,
 		Example: `  weir demo
   weir nat :5784 localhost:5683 localhost:5684
   weir --version
@@ -51,12 +53,14 @@ of namespaces to try it all in (lab). It holds TCP connections by the hundred th
 		},
 	}
 	root.Flags().BoolVar(&version, "version", false, "print what this binary was built from, as 'weir version' does")
-	root.SuggestionsMinimumDistance = 2
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return UsageError(err) })
+	root.SetFlagErrorFunc(noSuchFlag)
+	root.SetHelpFunc(printHelp)
+	root.SetHelpCommand(newHelpCommand())
 	root.AddCommand(newVersionCommand(), newManCommand())
 	for _, family := range families {
 		root.AddCommand(family.Command())
 	}
+	addCompletion(root)
 	usageArgs(root)
 	return root
 }
@@ -83,6 +87,7 @@ func NoSuchCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	message := fmt.Sprintf("no command %q", args[0])
+	cmd.SuggestionsMinimumDistance = 2
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		message += "; did you mean " + strings.Join(near, " or ") + "?"
 	}

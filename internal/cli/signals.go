@@ -127,7 +127,8 @@ func EndTime(cmd *cobra.Command) time.Duration {
 	switch {
 	case len(path) > 2 && path[1] == "tcp" && path[2] == "stats":
 		return EndWithin
-	case len(path) > 1 && slices.Contains([]string{"tcp", "bench", "lab", "demo", "snat"}, path[1]):
+	case len(path) > 1 && slices.Contains([]string{"tcp", "bench", "lab", "demo", "snat"}, path[1]),
+		len(path) > 2 && path[1] == "turn" && path[2] == "bench":
 		return CleanWithin
 	}
 	return EndWithin

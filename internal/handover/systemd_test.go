@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The real systemd is tested by TestRootTurnSurvivesUnderSystemd of cmd/weir.
+// The real systemd is tested by TestRootTurnSurvivesUnderSystemd of internal/cli/turn.
 
 // serviceManager is the receiving end of sd_notify(3).
 type serviceManager struct {

@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -285,4 +286,12 @@ func wrapped(line string, width int) (lines []string) {
 		}
 	}
 	return append(lines, now)
+}
+
+// Quantity is a count with its noun.
+func Quantity(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
 }

@@ -49,8 +49,17 @@ func (p *Poller) AddStream(s *Stream, token uint64) error { return p.add(s.FD(),
 
 // AwaitRoom sets whether Wait reports the token of a watched Stream also while the kernel accepts bytes to send.
 func (p *Poller) AwaitRoom(s *Stream, token uint64, on bool) error {
-	events := uint32(unix.EPOLLIN)
-	if on {
+	return p.Await(s, token, true, on)
+}
+
+// Await sets when Wait reports the token of a watched Stream: while there are bytes to read, while the kernel accepts bytes to
+// send. It always reports errors.
+func (p *Poller) Await(s *Stream, token uint64, read, room bool) error {
+	events := uint32(0)
+	if read {
+		events |= unix.EPOLLIN
+	}
+	if room {
 		events |= unix.EPOLLOUT
 	}
 	return p.control(unix.EPOLL_CTL_MOD, s.FD(), events, token)

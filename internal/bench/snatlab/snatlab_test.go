@@ -38,7 +38,7 @@ func here() tcpscale.Place {
 }
 
 // The kernel's own NAT, told to give out ports as a cloud does, lets through what the planner says, to the connection. The
-// planner's figures stand here once more. Weir's NAT: TestRootSnatLab in cmd/weir.
+// planner's figures stand here once more. Weir's NAT: TestRootSnatLab in internal/cli/snat.
 func TestRootKernelNATMeetsThePlan(t *testing.T) {
 	netlabtest.Root(t)
 	netlabtest.Tools(t, "nft")

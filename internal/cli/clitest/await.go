@@ -50,3 +50,24 @@ func HTTPGet(t *testing.T, socket, path string) string {
 	}
 	return string(text)
 }
+
+// UDPEcho is a UDP echo on 127.0.0.1.
+func UDPEcho(t *testing.T) string {
+	t.Helper()
+	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	go func() {
+		b := make([]byte, 1<<16)
+		for {
+			n, from, err := conn.ReadFromUDPAddrPort(b)
+			if err != nil {
+				return
+			}
+			_, _ = conn.WriteToUDPAddrPort(b[:n], from)
+		}
+	}()
+	return conn.LocalAddr().String()
+}

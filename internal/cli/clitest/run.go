@@ -2,6 +2,7 @@ package clitest
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -67,6 +68,23 @@ func ExitCode(err error) int {
 		return exit.Code
 	}
 	return cli.ExitFailure
+}
+
+// ReadStrictly decodes what a command or the admin API has printed. A key that the public type does not have is an error.
+func ReadStrictly(text []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	return decoder.Decode(into)
+}
+
+// RefusesWithoutPeer runs a comparison with a peer that is not installed: it says where the program comes from and which variable
+// names it.
+func RefusesWithoutPeer(t *testing.T, variable string, args ...string) {
+	t.Helper()
+	t.Log("the peer is not installed")
+	if _, err := Execute(t, args...); err == nil || !strings.Contains(err.Error(), "github.com/") || !strings.Contains(err.Error(), "set "+variable) {
+		t.Errorf("%v: %v, want an error that says where the peer comes from and to set %s", args, err, variable)
+	}
 }
 
 // Offered is what a shell gets for the last of the words: values with their descriptions, and what it may add by itself.

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/cli/nat"
 )
 
-func TestMain(m *testing.M) { clitest.Main(m, Family()) }
+func TestMain(m *testing.M) { clitest.Main(m, Family(), nat.Family()) }

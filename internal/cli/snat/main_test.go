@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/cli/lb"
+	"github.com/weir-lb/weir/internal/cli/tcp"
 )
 
-func TestMain(m *testing.M) { clitest.Main(m, Family()) }
+func TestMain(m *testing.M) { clitest.Main(m, Family(), lb.Family(), tcp.Family()) }

@@ -202,13 +202,18 @@ func (e *Endpoint) rejectOption(m *message.Message, id message.OptionID, out []b
 	if m.Type == message.Non {
 		return appendEmpty(out, message.Rst, m.ID)
 	}
+	return optionError(m, message.Ack, id, out)
+}
+
+// optionError is the response to a critical option that is not supported, or is malformed.
+func optionError(m *message.Message, t message.Type, id message.OptionID, out []byte) []byte {
 	var b message.Builder
 	if id == message.ProxyURI || id == message.ProxyScheme { // RFC 7252 section 5.10.2
-		b.Reset(out, message.Ack, message.ProxyingNotSupported, m.ID, m.Token)
+		b.Reset(out, t, message.ProxyingNotSupported, m.ID, m.Token)
 		out, _ = b.Bytes()
 		return out
 	}
-	b.Reset(out, message.Ack, message.BadOption, m.ID, m.Token)
+	b.Reset(out, t, message.BadOption, m.ID, m.Token)
 	var text [48]byte
 	if why := appendOptionText(text[:0], id); len(why) <= b.Room() {
 		b.Payload(why)
@@ -231,10 +236,33 @@ func appendOptionText(dst []byte, id message.OptionID) []byte {
 	return append(append(dst, digits[i:]...), " not supported here"...)
 }
 
-// serve executes a request and stores in its slot of the ring how a duplicate is answered.
-func (e *Endpoint) serve(s *Session, m *message.Message, slot int, out []byte, now time.Duration) []byte {
-	e.counters.Requests++
+// ReceiveReliable handles a message of session s that came over TCP or TLS, which deliver once and in order: a request that is
+// executed, or a response to a Non of Send (RFC 8323 section 3.4). It returns the answer, a message of type Non, as Receive does.
+// All messages of such a session leave as Non, and Config.Notified is never called for it.
+func (e *Endpoint) ReceiveReliable(s *Session, m *message.Message, out []byte, now time.Duration) []byte {
+	out = out[:0]
+	if m.Code.IsResponse() {
+		return e.receiveResponse(s, m, out, now)
+	}
+	if !m.Code.IsRequest() || e.handler == nil {
+		e.counters.Stray++
+		return out
+	}
+	if id, bad := m.BadOption(e.cfg.Supported); bad {
+		e.counters.BadOptions++
+		return optionError(m, message.Non, id, out)
+	}
 	r := &e.reply
+	answer := e.execute(s, m, r, out, now)
+	if answer == nil || r.silent || r.separate && r.delay > 0 && e.later(s, answer, message.Non, r, now) {
+		return out
+	}
+	return answer
+}
+
+// execute lets the handler answer a request; nil if not even an error response fits.
+func (e *Endpoint) execute(s *Session, m *message.Message, r *Reply, out []byte, now time.Duration) []byte {
+	e.counters.Requests++
 	*r = Reply{request: m, out: out}
 	e.handler.Serve(s, m, r, now)
 	if !r.begun {
@@ -245,14 +273,24 @@ func (e *Endpoint) serve(s *Session, m *message.Message, slot int, out []byte, n
 		e.counters.TooLarge++
 		r.Begin(message.InternalServerError)
 		if answer, err = r.builder.Bytes(); err != nil {
-			return out // not even an error response fits
+			return nil
 		}
-	}
-	if r.probe {
-		e.probe(s, r, now)
 	}
 	if Unwanted(m, message.Code(answer[1])) {
 		r.silent = true
+	}
+	return answer
+}
+
+// serve executes a request and stores in its slot of the ring how a duplicate is answered.
+func (e *Endpoint) serve(s *Session, m *message.Message, slot int, out []byte, now time.Duration) []byte {
+	r := &e.reply
+	answer := e.execute(s, m, r, out, now)
+	if answer == nil {
+		return out
+	}
+	if r.probe {
+		e.probe(s, r, now)
 	}
 	remember := &s.ring.how[slot]
 	switch {

@@ -20,6 +20,6 @@
 //	b.Payload([]byte("hello"))
 //	reply, err := b.Bytes()
 //
-// Limits: [MaxToken] bytes of token, [MaxOptions] options, datagrams up to 65,535 bytes. CoAP over TCP (RFC 8323) has another
-// header and is not here.
+// Limits: [MaxToken] bytes of token, [MaxOptions] options, datagrams up to 65,535 bytes. The header of CoAP over TCP
+// (RFC 8323) is in package stream; [ParseStream] reads what follows it.
 package message

@@ -58,6 +58,18 @@ func Parse(datagram []byte, m *Message) error {
 	return m.parseOptions(datagram[offset+tokenLength:])
 }
 
+// ParseStream is Parse for a message over TCP or TLS, whose header has neither type nor message id (RFC 8323 section 3.2): they
+// become Non and 0. nibble is the TKL of the header, rest is what follows the code. Any error is an error of the connection.
+func ParseStream(nibble byte, code Code, rest []byte, m *Message) error {
+	*m = Message{Type: Non, Code: code}
+	tokenLength, offset, ok := extend(rest, int(nibble&15), 0)
+	if !ok || tokenLength > MaxToken || offset+tokenLength > len(rest) {
+		return ErrToken
+	}
+	m.Token = rest[offset : offset+tokenLength]
+	return m.parseOptions(rest[offset+tokenLength:])
+}
+
 func (m *Message) parseOptions(b []byte) error {
 	id, offset := 0, 0
 	for count := 0; offset < len(b); count++ {

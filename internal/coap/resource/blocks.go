@@ -78,6 +78,10 @@ func (s *Server) body(r *Request) bool {
 	if value, ok := m.Uint(message.Block1); ok {
 		return s.assemble(r, value)
 	}
+	if len(m.Payload) > s.cfg.MaxBody && r.Session.Stream {
+		s.tooLarge(r)
+		return false
+	}
 	if block2, ok := m.Uint(message.Block2); ok && block2>>4 > 0 && !m.Code.IsSafe() && !r.resource.Repeatable {
 		s.resume(r)
 		return false
@@ -89,13 +93,13 @@ func (s *Server) body(r *Request) bool {
 func (s *Server) assemble(r *Request, value uint32) bool {
 	number, more, exponent := int(value>>4), value&8 != 0, value&7
 	payload := r.Message.Payload
-	if exponent == 7 || more && len(payload) != 16<<exponent || !more && len(payload) > 16<<exponent {
+	if !r.sized(exponent, more) {
 		r.Error(message.BadRequest, "Block1: the payload does not have the size of the block")
 		return false
 	}
-	r.block1 = number<<4 | int(min(exponent, s.cfg.Exponent))
+	r.block1 = number<<4 | int(min(exponent, r.largest()))
 	size, announced := r.Message.Uint(message.Size1)
-	start := number << (4 + exponent)
+	start := number << (4 + min(exponent, maxExponent))
 	if start+len(payload) > s.cfg.MaxBody || announced && size > uint32(s.cfg.MaxBody) {
 		s.tooLarge(r)
 		return false
@@ -125,6 +129,21 @@ func (s *Server) assemble(r *Request, value uint32) bool {
 	r.Body = t.body
 	s.drop(i)
 	return true
+}
+
+// sized reports whether the payload has the size of a block with this exponent. Of a message with several blocks, only the last
+// one may be shorter than 1024 bytes (RFC 8323 section 6).
+func (r *Request) sized(exponent uint32, more bool) bool {
+	n := len(r.Message.Payload)
+	switch {
+	case exponent == bert && more:
+		return r.Session.Stream && n > 0 && n%1024 == 0
+	case exponent == bert:
+		return r.Session.Stream
+	case more:
+		return n == 16<<exponent
+	}
+	return n <= 16<<exponent
 }
 
 // assembly returns the transfer that block number belongs to; block 0 begins a new one. Otherwise it answers and returns -1.
@@ -184,7 +203,9 @@ func (s *Server) tooLarge(r *Request) {
 	}
 	r.code = message.RequestEntityTooLarge
 	b := r.reply.Begin(message.RequestEntityTooLarge)
-	b.Uint(message.Block1, uint32(r.block1))
+	if r.block1 >= 0 {
+		b.Uint(message.Block1, uint32(r.block1))
+	}
 	b.Uint(message.Size1, uint32(s.cfg.MaxBody))
 }
 

@@ -280,7 +280,11 @@ func (s *Server) finish(end ending, now time.Duration) {
 		o := &s.observers.slots[i]
 		session := o.session
 		var b message.Builder
-		b.Reset(s.out[:0], message.Con, end.code, 0, o.token)
+		kind := message.Con
+		if session.Stream {
+			kind = message.Non
+		}
+		b.Reset(s.out[:0], kind, end.code, 0, o.token)
 		last, err := b.Bytes()
 		s.unobserve(i)
 		if end.code != message.Empty && err == nil {
@@ -322,11 +326,11 @@ func (s *Server) notify(i int32, now time.Duration) {
 	o := &s.observers.slots[i]
 	session, topic := o.session, o.resource.Topic
 	proven := s.cfg.Guard.Proven(session)
-	confirm := topic.Confirmable || !proven || o.nons >= ConfirmAfter || now-o.lastCon >= ConfirmEvery
+	confirm := !session.Stream && (topic.Confirmable || !proven || o.nons >= ConfirmAfter || now-o.lastCon >= ConfirmEvery)
 	if confirm && session.awaiting {
 		return // until that is acknowledged; then the state of that time is sent
 	}
-	if !confirm && o.sent && now-o.lastSent < NonInterval {
+	if !confirm && !session.Stream && o.sent && now-o.lastSent < NonInterval {
 		s.schedule(i, o.lastSent+NonInterval)
 		return
 	}

@@ -177,8 +177,32 @@ func (r *Request) AnswerWhole(code message.Code, format message.Format, bodies .
 	r.challenge()
 }
 
-// maxExponent is the size of the largest block of RFC 7959, as 16 << exponent.
-const maxExponent = 6
+// maxExponent is the size of the largest block of RFC 7959, as 16 << exponent. bert stands for several of these blocks in one
+// message, numbered as them (RFC 8323 section 6).
+const (
+	maxExponent = 6
+	bert        = 7
+)
+
+// largest is the exponent of the largest block that the client may receive. Over a stream the size of a block only has to
+// fit the client's limit.
+func (r *Request) largest() uint32 {
+	switch {
+	case !r.Session.Stream:
+		return r.server.cfg.Exponent
+	case r.Session.BERT > 0:
+		return bert
+	}
+	return maxExponent
+}
+
+// blockBytes is how many bytes of the representation a message with this exponent carries.
+func (r *Request) blockBytes(exponent uint32) int {
+	if exponent == bert {
+		return r.Session.BERT
+	}
+	return 16 << exponent
+}
 
 func (r *Request) answer(code message.Code) {
 	o := &r.options
@@ -186,15 +210,15 @@ func (r *Request) answer(code message.Code) {
 		code, o.body, o.from, o.size, o.plain = message.Valid, nil, nil, 0, true
 	}
 	requested, wantsBlock := r.Message.Uint(message.Block2)
-	exponent := r.server.cfg.Exponent
+	exponent := r.largest()
 	if wantsBlock {
 		exponent = min(exponent, requested&7)
 	}
-	if wantsBlock && requested&7 == 7 { // reserved, RFC 7959 section 2.2
+	if wantsBlock && requested&7 == bert && r.Session.BERT == 0 { // reserved, RFC 7959 section 2.2
 		r.Error(message.BadRequest, "Block2: reserved block size")
 		return
 	}
-	start := int(requested>>4) << (4 + requested&7)
+	start := int(requested>>4) << (4 + min(requested&7, maxExponent))
 	if start > 0 && start >= o.size {
 		r.Error(message.BadOption, "Block2: behind the end")
 		return
@@ -211,6 +235,9 @@ func (r *Request) answer(code message.Code) {
 
 // fitted answers with the largest block that the client may receive, and reports whether there is one.
 func (r *Request) fitted(code message.Code, start int, exponent uint32) bool {
+	if r.Session.Stream && !r.options.wantsBlock && r.message(code, 0, r.options.size, exponent, true) {
+		return true
+	}
 	if r.part(code, start, exponent) {
 		return true
 	}
@@ -252,7 +279,13 @@ const echoOption = 2 + EchoLength
 // part answers with the block of the representation that begins at start, or with all of it, and reports whether that fits.
 func (r *Request) part(code message.Code, start int, exponent uint32) bool {
 	o := &r.options
-	whole := (!o.wantsBlock || o.plain) && o.size <= 16<<exponent
+	whole := (!o.wantsBlock || o.plain) && o.size <= r.blockBytes(exponent)
+	return r.message(code, start, min(start+r.blockBytes(exponent), o.size), exponent, whole)
+}
+
+// message answers with bytes start to end of the representation, as a block unless that is all of it.
+func (r *Request) message(code message.Code, start, end int, exponent uint32, whole bool) bool {
+	o := &r.options
 	b := r.reply.Begin(code)
 	if whole && len(o.etag) > 0 {
 		b.Option(message.ETag, o.etag)
@@ -275,10 +308,9 @@ func (r *Request) part(code message.Code, start int, exponent uint32) bool {
 	for _, query := range o.query {
 		b.Text(message.LocationQuery, query)
 	}
-	end := min(start+(16<<exponent), o.size)
 	r.partial = !whole && end < o.size
 	if !whole {
-		o.block2 = uint32(start)>>(4+exponent)<<4 | exponent
+		o.block2 = uint32(start)>>(4+min(exponent, maxExponent))<<4 | exponent
 		if r.partial {
 			o.block2 |= 8
 		}

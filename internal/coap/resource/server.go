@@ -84,7 +84,14 @@ type Session struct {
 
 	transfers []int32
 	observers []int32
-	awaiting  bool // the acknowledgement of a notification: one at a time (NSTART, RFC 7252 section 4.7)
+	// Stream: the peer is connected by TCP or TLS (RFC 8323), so nothing is acknowledged, and a message may have any length that the
+	// peer accepts. The owner sets it before the first request.
+	Stream bool
+	// BERT is how many bytes of blocks one message to the peer may carry, a multiple of 1024; 0: the peer does not know BERT (RFC
+	// 8323 section 6).
+	BERT int
+
+	awaiting bool // the acknowledgement of a notification: one at a time (NSTART, RFC 7252 section 4.7)
 }
 
 // Server serves a Tree to the peers of one worker. Not for concurrent use.

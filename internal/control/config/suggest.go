@@ -26,21 +26,23 @@ func (d *decoder) suggest(key string, fields map[string]field) string {
 	if elsewhere := owners(d.root, key); len(elsewhere) > 0 && len(elsewhere) <= 3 {
 		return key + " is a key of " + strings.Join(elsewhere, " and ")
 	}
-	known := make([]string, 0, len(fields))
-	best, distance := "", 3
-	for name := range fields {
-		known = append(known, name)
-	}
-	slices.Sort(known)
-	for _, name := range known {
-		if n := editDistance(key, name); n < distance {
-			best, distance = name, n
-		}
-	}
-	if best != "" {
-		return "did you mean " + best + "?"
+	known := slices.Sorted(maps.Keys(fields))
+	if near := Nearest(key, known); near != "" {
+		return "did you mean " + near + "?"
 	}
 	return "known here: " + strings.Join(known, ", ")
+}
+
+// Nearest returns the first of the words that need the fewest letters changed, added or dropped to become the wanted one,
+// at most two; "" if there is none.
+func Nearest(wanted string, words []string) (near string) {
+	distance := 3
+	for _, word := range words {
+		if n := editDistance(wanted, word); n < distance {
+			near, distance = word, n
+		}
+	}
+	return near
 }
 
 // owners returns the paths below a type where a key is known, such as services[].backends[].

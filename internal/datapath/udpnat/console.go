@@ -239,6 +239,9 @@ func (c *Console) add(ctx context.Context, args []string) (string, error) {
 		return "", err
 	}
 	service := &spec.Services[i]
+	if slices.ContainsFunc(service.Backends, func(b lb.BackendSpec) bool { return isNamed(&b, args[0]) }) {
+		return "", fmt.Errorf("%s is a destination already", args[0])
+	}
 	service.Backends = append(slices.Clone(service.Backends), BackendSpec(args[0], addr))
 	if err := c.intent.SetSpec(spec); err != nil {
 		return "", err

@@ -117,6 +117,9 @@ func TestConsoleErrorsAndHelp(t *testing.T) {
 			t.Errorf("%s: %s", bad, got)
 		}
 	}
+	if _, err := f.console.Execute(t.Context(), "add "+f.backends[0].name); err == nil || !strings.Contains(err.Error(), "is a destination already") {
+		t.Errorf("added twice: %v", err)
+	}
 	help := f.do("?")
 	for _, word := range []string{"help", "info", "clear [n]", "reassign", "rebalance", "add <host:port>", "remove <host:port>", "reverse on|off", "drain", "exit"} {
 		if !strings.Contains(help, word) {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
 // JSON returns the state in the form that status and commands show. Times are numbers with their unit in the key, as everywhere
@@ -43,3 +44,20 @@ func (f *Faults) json() v1.NATFaults {
 }
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// Flows calls yield with up to [v1.MaxFlows] NAT entries in their public form, until it returns false. When they expire is in
+// the snapshot.
+func (d *Datapath) Flows(snapshot *lb.Snapshot, yield func(v1.Flow) bool) {
+	for _, e := range d.Entries(v1.MaxFlows) {
+		flow := v1.Flow{
+			Protocol: "udp", Client: e.Client.String(), VIP: e.VIP.String(),
+			Service: e.Backend.Service, Backend: e.Backend.Backend, Expires: -1,
+		}
+		if service := snapshot.Service(flow.Service); service != nil && service.Timeouts.UDP != lb.Never {
+			flow.Expires = max(0, service.Timeouts.UDP-e.Idle).Seconds()
+		}
+		if !yield(flow) {
+			return
+		}
+	}
+}

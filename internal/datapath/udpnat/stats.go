@@ -121,3 +121,9 @@ type Entry struct {
 	Addr     netip.AddrPort
 	Idle     time.Duration
 }
+
+// Samples are the metrics of the data path.
+func (d *Datapath) Samples() []metrics.Sample {
+	stats := d.Stats()
+	return metrics.Of(stats.Common(), &stats)
+}

@@ -1,7 +1,6 @@
 package handshake
 
 import (
-	"crypto/ecdh"
 	"crypto/subtle"
 	"encoding/binary"
 	"errors"
@@ -12,84 +11,6 @@ import (
 
 	"github.com/weir-lb/weir/internal/dtls/record"
 )
-
-// ClientConfig is what a Client needs: Identity and Key, or Credentials that trust the server, or both.
-type ClientConfig struct {
-	Config
-	Identity []byte // of the pre-shared key
-	Key      []byte // nil: no suites with pre-shared keys are offered
-	// ServerName is the name that the server's certificate must be valid for, and that it is told (RFC 6066 section 3). An
-	// address is not told. Empty: any name, and the server is not told one.
-	ServerName string
-	// OfferCID offers connection ids; CID is ours, and may be empty: then the
-	// server gets one from us in no record, and we send what it gives out.
-	OfferCID bool
-	CID      []byte
-	// OfferRoutability offers the return routability check with the connection id; who sets it answers challenges.
-	OfferRoutability bool
-	// RecordSizeLimit is the maximum length in bytes of what the server encrypts in one record (RFC 8449), 64 to 16384;
-	// 0: not offered.
-	RecordSizeLimit int
-	// MaxFragmentLength asks the server for records of at most 512, 1024, 2048 or 4096 bytes (RFC 6066 section 4), handshake
-	// included; 0: not offered. It binds both sides.
-	MaxFragmentLength int
-	// Resumable asks the server for what Result.Session needs. Session, of an earlier Result for the same server and
-	// ServerName, is resumed if the server still knows it.
-	Resumable bool
-	Session   *Session
-	// Timeout of the first flight, doubled with every repetition; default 1 s.
-	Timeout time.Duration
-	// Repetitions of a flight before the handshake fails; default 6.
-	Repetitions int
-}
-
-func (c *ClientConfig) defaults() error {
-	if len(c.CID) > record.MaxCID {
-		return fmt.Errorf("handshake: connection id longer than %d bytes", record.MaxCID)
-	}
-	if len(c.Identity) > maxIdentity {
-		return fmt.Errorf("handshake: identity longer than %d bytes", maxIdentity)
-	}
-	if len(c.ServerName) > maxServerName {
-		return fmt.Errorf("handshake: server name longer than %d bytes", maxServerName)
-	}
-	if n := c.RecordSizeLimit; n != 0 && (n < minRecordLimit || n > record.MaxPlaintext) {
-		return fmt.Errorf("handshake: record size limit of %d bytes: want %d to %d", n, minRecordLimit, record.MaxPlaintext)
-	}
-	if c.MaxFragmentLength != 0 && fragmentCode(c.MaxFragmentLength) == 0 {
-		return fmt.Errorf("handshake: maximum fragment length %d: want 512, 1024, 2048 or 4096", c.MaxFragmentLength)
-	}
-	if c.Timeout == 0 {
-		c.Timeout = time.Second
-	}
-	if c.Repetitions == 0 {
-		c.Repetitions = 6
-	}
-	if err := c.Config.defaults(); err != nil {
-		return err
-	}
-	types := c.credentials().types()
-	c.Suites = slices.DeleteFunc(slices.Clone(c.Suites), func(s record.Suite) bool {
-		if s.KeyExchange() == record.ECDHEECDSA {
-			return len(types) == 0
-		}
-		return c.Key == nil
-	})
-	if len(c.Suites) == 0 {
-		return errors.New("handshake: no suite is left: neither a pre-shared key nor trust in a certificate")
-	}
-	return nil
-}
-
-// fragmentCode returns what stands for a maximum fragment length, or 0.
-func fragmentCode(n int) byte {
-	for code := byte(1); code <= 4; code++ {
-		if n == 1<<(8+code) {
-			return code
-		}
-	}
-	return 0
-}
 
 type clientState uint8
 
@@ -245,7 +166,7 @@ func (c *Client) Timeout(s *record.Scratch, now time.Duration, send func(datagra
 		return
 	}
 	if c.repetitions++; c.repetitions > c.cfg.Repetitions {
-		c.fail(errors.New("handshake: no answer"))
+		c.fail(c.unanswered())
 		return
 	}
 	c.flight(s, now, send)
@@ -293,11 +214,6 @@ func (c *Client) receive(s *record.Scratch, r *record.Record, now time.Duration,
 	}
 }
 
-// AlertError is the fatal alert with which a server has ended a handshake (RFC 5246 section 7.2).
-type AlertError byte
-
-func (e AlertError) Error() string { return fmt.Sprintf("handshake: the server's alert %d", byte(e)) }
-
 func (c *Client) fragments(body []byte, epoch uint16) {
 	for len(body) > 0 {
 		f, rest, ok := nextFragment(body)
@@ -308,14 +224,6 @@ func (c *Client) fragments(body []byte, epoch uint16) {
 		body = rest
 	}
 }
-
-// clientError is an error with the alert that tells the server.
-type clientError struct {
-	error
-	alert byte
-}
-
-func (e clientError) Unwrap() error { return e.error }
 
 // messagesDue handles the messages that are whole and in order.
 func (c *Client) messagesDue(s *record.Scratch, now time.Duration, send func([]byte)) {
@@ -408,127 +316,6 @@ func (c *Client) due(typ byte, epoch uint16) bool {
 	return false
 }
 
-func (c *Client) verifyRequest(body []byte, now time.Duration, send func([]byte)) error {
-	b := cursor{b: body}
-	b.uint16()
-	cookie := b.vector8()
-	if b.bad || len(cookie) == 0 {
-		return errors.New("handshake: HelloVerifyRequest without a cookie")
-	}
-	c.cookie = slices.Clone(cookie)
-	c.messages++
-	c.sendHello(now, send)
-	return nil
-}
-
-func (c *Client) serverHello(body []byte) error {
-	h := &c.answer
-	if !parseServerHello(body, h) || h.version != version12 || h.method != 0 {
-		return clientError{errors.New("handshake: ServerHello does not make sense"), alertIllegalParameter}
-	}
-	if !slices.Contains(c.cfg.Suites, record.Suite(h.suite)) || !c.offered(h) {
-		return clientError{errors.New("handshake: the server chose what was not offered"), alertIllegalParameter}
-	}
-	if c.cfg.RequireExtendedMaster && !h.extendedMaster {
-		return clientError{errors.New("handshake: the server has no extended master secret"), alertHandshakeFailure}
-	}
-	copy(c.server[:], h.random)
-	c.writeCID = slices.Clone(h.cid)
-	if h.serverTypes != nil {
-		c.serverType = h.serverTypes[0]
-	}
-	if h.clientTypes != nil {
-		c.clientType = h.clientTypes[0]
-	}
-	if h.maxFragment == 0 {
-		c.out.limit = record.MaxPlaintext // the server did not take it up
-	}
-	h.sessionID = slices.Clone(h.sessionID)
-	c.secrets.suite = record.Suite(h.suite)
-	c.transcript.start(c.secrets.suite)
-	return c.resume(h)
-}
-
-// offered reports whether the server's extensions answer ours.
-func (c *Client) offered(h *hello) bool {
-	type pair struct{ theirs, ours bool }
-	for _, e := range []pair{
-		{h.hasCID, c.cfg.OfferCID && len(h.cid) <= record.MaxCID},
-		{h.routability, c.cfg.OfferRoutability && h.hasCID},
-		{h.hasServerName, c.offer.hasServerName},
-		{h.maxFragment != 0, h.maxFragment == c.offer.maxFragment && h.recordLimit == 0},
-		{h.recordLimit != 0, c.offer.recordLimit != 0},
-		{h.serverTypes != nil, contains(c.offer.serverTypes, h.serverTypes)},
-		{h.clientTypes != nil, contains(c.offer.clientTypes, h.clientTypes)},
-		{h.hasTicket, c.offer.hasTicket},
-		{len(h.renegotiated) != 0, false},
-	} {
-		if e.theirs && !e.ours {
-			return false
-		}
-	}
-	// Without the extension a server means X.509, which we must have meant too.
-	return c.resumes(h) || h.serverTypes != nil || c.offer.serverTypes == nil || slices.Contains(c.offer.serverTypes, typeX509) ||
-		record.Suite(h.suite).KeyExchange() != record.ECDHEECDSA
-}
-
-func contains(offered, chosen []byte) bool {
-	return len(chosen) == 1 && slices.Contains(offered, chosen[0])
-}
-
-func (c *Client) serverCertificate(body []byte) (err error) {
-	if c.peer, err = parseCertificate(body, c.serverType); err != nil {
-		return clientError{fmt.Errorf("handshake: the server's certificate: %w", err), alertBadCertificate}
-	}
-	if c.peer == nil {
-		return clientError{errors.New("handshake: the server sent no certificate"), alertBadCertificate}
-	}
-	if !fits(c.secrets.suite, c.peer.public) {
-		return clientError{errors.New("handshake: the server's certificate is not of the kind that the suite names"), alertIllegalParameter}
-	}
-	return nil
-}
-
-// serverKeyExchange takes the server's public key, and checks its signature.
-func (c *Client) serverKeyExchange(body []byte) error {
-	exchange := c.secrets.suite.KeyExchange()
-	b := cursor{b: body}
-	if exchange != record.ECDHEECDSA {
-		b.vector16() // identity hint
-	}
-	if exchange == record.PSK {
-		return nil
-	}
-	parameters := b.b
-	curve := b.uint8()
-	c.group = Group(b.uint16())
-	public := b.vector8()
-	if b.bad || curve != namedCurve || !slices.Contains(c.cfg.Groups, c.group) {
-		return clientError{errors.New("handshake: the server's key exchange makes no sense"), alertIllegalParameter}
-	}
-	c.public = slices.Clone(public)
-	if c.peer == nil {
-		return nil
-	}
-	signed := slices.Concat(c.random[:], c.server[:], parameters[:len(parameters)-len(b.b)])
-	if err := verifySigned(&b, c.peer.public, signed); err != nil {
-		return clientError{fmt.Errorf("handshake: the server's key exchange: %w", err), alertDecryptError}
-	}
-	return nil
-}
-
-func (c *Client) certificateRequest(body []byte) error {
-	b := cursor{b: body}
-	b.vector8() // certificate types
-	c.schemes = slices.Clone(b.vector16())
-	b.vector16() // certificate authorities
-	if !b.done() {
-		return clientError{errors.New("handshake: CertificateRequest does not make sense"), alertIllegalParameter}
-	}
-	c.asked = true
-	return nil
-}
-
 func (c *Client) fail(err error) {
 	c.state, c.err = clientFailed, err
 }
@@ -539,18 +326,4 @@ func (c *Client) flight(s *record.Scratch, now time.Duration, send func([]byte))
 	if err := c.out.send(c.association, s, send); err != nil {
 		c.fail(err)
 	}
-}
-
-// privateKey makes our key pair of the ephemeral key exchange and returns its public part and the shared secret.
-func (c *Client) privateKey() (public, shared []byte, err error) {
-	private, err := c.group.generate(c.cfg.Rand)
-	if err != nil {
-		return nil, nil, err
-	}
-	var theirs *ecdh.PublicKey
-	if theirs, err = c.group.curve().NewPublicKey(c.public); err != nil {
-		return nil, nil, err
-	}
-	shared, err = private.ECDH(theirs)
-	return private.PublicKey().Bytes(), shared, err
 }

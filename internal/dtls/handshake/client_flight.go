@@ -2,6 +2,7 @@ package handshake
 
 import (
 	"crypto"
+	"crypto/ecdh"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -21,7 +22,7 @@ func isHostName(name string) bool {
 func (c *Client) finish(s *record.Scratch, now time.Duration, send func([]byte)) error {
 	if c.peer != nil {
 		if err := c.credentials.trust(c.peer, x509.ExtKeyUsageServerAuth, c.cfg.ServerName, c.cfg.Clock()); err != nil {
-			return clientError{fmt.Errorf("handshake: the server's certificate: %w", err), alertOf(err)}
+			return clientError{UntrustedError{err}, alertOf(err)}
 		}
 	}
 	c.messages++
@@ -132,4 +133,18 @@ func (c *Client) replayEarly(s *record.Scratch, now time.Duration, send func([]b
 		}
 	}
 	c.early = nil
+}
+
+// privateKey makes our key pair of the ephemeral key exchange and returns its public part and the shared secret.
+func (c *Client) privateKey() (public, shared []byte, err error) {
+	private, err := c.group.generate(c.cfg.Rand)
+	if err != nil {
+		return nil, nil, err
+	}
+	var theirs *ecdh.PublicKey
+	if theirs, err = c.group.curve().NewPublicKey(c.public); err != nil {
+		return nil, nil, err
+	}
+	shared, err = private.ECDH(theirs)
+	return private.PublicKey().Bytes(), shared, err
 }

@@ -163,19 +163,34 @@ func TestTableAgainstModel(t *testing.T) {
 						entered[k]++
 					}
 				case op == 3:
-					if table.Renew(k, now, ttl, 0) != (i >= 0) {
-						t.Fatalf("step %d: Renew", step)
-					}
-					if i >= 0 {
-						m.all[i].expiry = now + ttl
+					least := time.Duration(r.IntN(2)*r.IntN(60000)) * time.Millisecond
+					if i >= 0 { // a change by less than least is not made
+						_, at := table.Find(k, now)
+						change := now + ttl - m.all[i].expiry
+						if r.IntN(8) == 0 {
+							least = change.Abs()
+						}
+						if moved := table.RenewAt(at, now, ttl, least); moved != (change.Abs() >= least) {
+							t.Fatalf("step %d: renewed by %s of at least %s: %t", step, change, least, moved)
+						} else if moved {
+							m.all[i].expiry = now + ttl
+						}
+					} else if table.Renew(k, now, ttl, least) {
+						t.Fatalf("step %d: Renew of what is not there", step)
 					}
 				case op == 4:
-					table.Delete(k)
+					table.Expire(now, -1)
+					if table.Delete(k) != (i >= 0) {
+						t.Fatalf("step %d: Delete", step)
+					}
 					if i >= 0 {
 						m.all = slices.Delete(m.all, i, i+1)
 					}
 				default:
-					table.Expire(now, r.IntN(3)-1)
+					before, limit := table.Len(), r.IntN(3)-1
+					if n := table.Expire(now, limit); n != before-table.Len() || n != before-len(m.all) && n != limit {
+						t.Fatalf("step %d: %d of %d expired, %d live, limit %d", step, n, before, len(m.all), limit)
+					}
 				}
 				if len(m.all) == m.max {
 					full++
@@ -201,6 +216,16 @@ func TestTableAgainstModel(t *testing.T) {
 			if table.Evicted() != uint64(evicted) || table.Refused() != uint64(refused) {
 				t.Errorf("counted %d evicted and %d refused, want %d and %d", table.Evicted(), table.Refused(), evicted, refused)
 			}
+			checkTable(t, table, m, now)
+			if len(m.all) > 0 { // the entry of a slot that another one needs
+				_, at := table.Find(m.all[0].k, now)
+				table.Evict(at)
+				if table.Get(m.all[0].k, now) != nil || table.Evicted() != uint64(evicted)+1 {
+					t.Errorf("an evicted entry is still there, or not counted: %d of %d", table.Evicted(), evicted+1)
+				}
+				m.all = m.all[1:]
+				checkTable(t, table, m, now)
+			}
 			table.Expire(1<<62, -1)
 			for k, n := range entered {
 				if c.proving && gone[k] != n {
@@ -217,7 +242,33 @@ func TestTableAgainstModel(t *testing.T) {
 // checkTable compares all that a table holds.
 func checkTable(t *testing.T, table *Table[int, int], m *modelTable, now time.Duration) {
 	t.Helper()
+	for k, v := range table.All(now) { // and none that has expired
+		if i := m.find(k); i < 0 || m.all[i].expiry <= now || m.all[i].v != *v {
+			t.Fatalf("All gave %d before it was reclaimed", k)
+		}
+	}
 	table.Expire(now, -1)
+	if k, v := table.Next(); (v == nil) != (len(m.all) == 0) {
+		t.Fatalf("Next gave %v of %d", v, len(m.all))
+	} else if v != nil {
+		for _, e := range m.all {
+			if e.expiry < m.all[m.find(k)].expiry {
+				t.Fatalf("Next gave %d before %d", k, e.k)
+			}
+		}
+	}
+	for _, e := range m.all {
+		_, at := table.Find(e.k, now)
+		if until, ok := table.Until(e.k); !ok || until != e.expiry || table.Expiry(at) != e.expiry {
+			t.Fatalf("%d expires at %s or %s, want %s", e.k, until, table.Expiry(at), e.expiry)
+		}
+	}
+	if until, ok := table.Until(-1); ok || until != 0 {
+		t.Fatalf("what is not there expires at %s", until)
+	}
+	if v, at := table.Find(-1, now); v != nil || at != -1 {
+		t.Fatalf("what is not there is in slot %d", at)
+	}
 	seen := 0
 	for k, v := range table.All(now) {
 		if i := m.find(k); i < 0 || m.all[i].v != *v {
@@ -323,4 +374,28 @@ func BenchmarkTableWorstPut(b *testing.B) {
 		best = min(best, worst)
 	}
 	b.ReportMetric(float64(best.Microseconds()), "worst-µs")
+}
+
+// A table that was cleared is as new.
+func TestClearedTableIsNew(t *testing.T) {
+	table := NewProvingTable[int, int](4, func(k *int) evict.Source { return evict.Source(*k) }, nil)
+	for round := range 3 {
+		for k := range 4 {
+			if !table.Put(k, k, 0, time.Second) {
+				t.Fatalf("round %d: no room for %d", round, k)
+			}
+			_, at := table.Find(k, 0)
+			table.Prove(at)
+		}
+		if table.Delete(0); table.ProvenLen() != 2 || table.Len() != 3 { // three may be proven
+			t.Fatalf("round %d: %d of %d proven", round, table.ProvenLen(), table.Len())
+		}
+		table.Clear()
+		if _, v := table.Next(); v != nil || table.Len() != 0 || table.ProvenLen() != 0 || table.Get(1, 0) != nil || table.order.Len() != 0 || table.Expire(1<<62, -1) != 0 {
+			t.Fatalf("round %d: %d entries, %d proven, next %v", round, table.Len(), table.ProvenLen(), v)
+		}
+		for range table.All(-1) {
+			t.Fatal("an entry is left")
+		}
+	}
 }

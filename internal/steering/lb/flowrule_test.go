@@ -35,8 +35,11 @@ func (r *FlowRule) matchesLinearly(k flow.Key, class Class, header []byte, promi
 		if m.Protocol != k.Proto {
 			continue
 		}
-		if v, ok := m.value(header); !ok || v != m.Value {
-			return false
+		for i := range m.Length { // byte by byte
+			shift := 8 * (m.Length - 1 - i)
+			if m.Offset+i >= len(header) || header[m.Offset+i]&byte(m.Mask>>shift) != byte(m.Value>>shift) {
+				return false
+			}
 		}
 	}
 	return true
@@ -92,6 +95,9 @@ func randomRules(r *rand.Rand, n int) []FlowSpec {
 			m := ByteMatch{Protocol: protocol, Offset: 4, Length: 1, Mask: uint32(r.IntN(3) + 1)}
 			m.Value = uint32(r.IntN(4)) & m.Mask
 			rule.Match = append(rule.Match, m)
+			if r.IntN(2) == 0 {
+				rule.Match = append(rule.Match, ByteMatch{Protocol: protocol, Offset: 0, Length: 2, Mask: 0x203, Value: uint32(r.IntN(4) & 3)})
+			}
 			if r.IntN(2) == 0 {
 				rule.Match = append(rule.Match, ByteMatch{Protocol: protocol, Offset: 4, Length: 4, Mask: 0xff, Value: uint32(r.IntN(3))})
 			}

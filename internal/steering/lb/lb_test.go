@@ -124,24 +124,60 @@ func TestIPv6PrefixesAreNotForIPv4(t *testing.T) {
 }
 
 func TestSameInputSameSnapshot(t *testing.T) {
+	parse := netip.MustParseAddr
 	spec := Spec{Services: []ServiceSpec{
-		service("b", vip("192.0.2.1", "udp", "1"), vip("2001:db8::1", "udp", "1")),
+		service("b", vip("192.0.2.1", "udp", "1"), vip("2001:db8::1", "udp", "1"), vip("192.0.2.1", "udp", "1-9"), vip("192.0.2.0/24", "udp", "5-9"),
+			vip("192.0.2.1", "tcp", "7"), vip("192.0.2.1", "udp", "20-22"), vip("192.0.2.1", "udp", "10-18")),
 		service("a", vip("192.0.2.1", "udp", "2")),
 	}}
-	first := compile(t, spec, nil)
-	slices.Reverse(spec.Services)
-	for i := range spec.Services {
-		spec.Services[i].Backends = slices.Clone(spec.Services[i].Backends)
-		slices.Reverse(spec.Services[i].Backends)
-		slices.Reverse(spec.Services[i].VIPs)
+	spec.Services[0].SNAT = &SNATSpec{Addresses: []netip.Addr{parse("10.0.0.9"), parse("fd00::9"), parse("10.0.0.8")}}
+	marked := marked()
+	marked.Services[0].Flows = []FlowSpec{{
+		Name: "f", Protocols: []Protocol{Protocol(SCTP), Protocol(TCP), Protocol(UDP)},
+		Sources:     []AddressPrefix{prefix("10.0.0.0/8"), prefix("9.0.0.0/8"), prefix("10.0.0.0/9")},
+		SourcePorts: []PortRange{{5, 9}, {1, 2}, {5, 6}},
+	}}
+	for i, spec := range []Spec{spec, marked} {
+		first := compile(t, spec, nil)
+		slices.Reverse(spec.Services)
+		for i := range spec.Services {
+			s := &spec.Services[i]
+			s.Backends, s.VIPs = reversed(s.Backends), reversed(s.VIPs)
+			if s.SNAT != nil {
+				s.SNAT = &SNATSpec{Addresses: reversed(s.SNAT.Addresses)}
+			}
+			for j := range s.Flows {
+				f := &s.Flows[j]
+				f.Protocols, f.Sources, f.SourcePorts = reversed(f.Protocols), reversed(f.Sources), reversed(f.SourcePorts)
+			}
+		}
+		if spec.Tier != nil {
+			spec.Tier.Members = reversed(spec.Tier.Members)
+		}
+		second := compile(t, spec, nil)
+		if !reflect.DeepEqual(first, second) {
+			t.Error("the order in the file shows in the snapshot")
+		}
+		if i > 0 {
+			if m := first.Tier.Members; m[0].Name != "a" || m[1].Name != "b" || m[1].Index != 1 || first.Tier.Self != m[0] {
+				t.Errorf("members %+v", first.Tier)
+			}
+			continue
+		}
+		if first.Services[0].Name != "a" || first.Services[1].Index != 1 || first.Services[0].Backends[1].Index != 1 {
+			t.Errorf("not ordered by name: %+v", first.Services)
+		}
+		want := "[tcp 192.0.2.1:7 udp 192.0.2.1:1 udp 192.0.2.1:20-22 udp 192.0.2.1:1-9 udp 192.0.2.1:10-18 udp [2001:db8::1]:1 udp 192.0.2.0/24:5-9]"
+		if got := fmt.Sprint(first.Services[1].VIPs); got != want {
+			t.Errorf("VIPs %s\nwant %s", got, want)
+		}
 	}
-	second := compile(t, spec, nil)
-	if !reflect.DeepEqual(first, second) {
-		t.Error("the order in the file shows in the snapshot")
-	}
-	if first.Services[0].Name != "a" || first.Services[1].Index != 1 || first.Services[0].Backends[1].Index != 1 {
-		t.Errorf("not ordered by name: %+v", first.Services)
-	}
+}
+
+func reversed[T any](list []T) []T {
+	list = slices.Clone(list)
+	slices.Reverse(list)
+	return list
 }
 
 func TestWeightsAndOverridesShapeTheTable(t *testing.T) {
@@ -249,6 +285,23 @@ func TestOverridesAreValues(t *testing.T) {
 	}
 	for range back.All() {
 		t.Error("an override taken back is still listed")
+	}
+	for range none.All() {
+		t.Error("the empty set lists an override")
+	}
+	many := two.With(Target{"t", ""}, FromHealth, OverrideDrain).With(Target{"s", ""}, FromOperator, OverrideDown).With(Target{"a", "b"}, FromDatapath, OverrideUp)
+	var listed []string
+	for target, value := range many.All() {
+		listed = append(listed, target.String()+" "+value.String())
+	}
+	if got := strings.Join(listed, ", "); got != "a/b up, s down, s/a up, t drain" {
+		t.Errorf("overrides %s", got)
+	}
+	for target := range many.All() {
+		if target.Service != "a" {
+			t.Error("the list does not end when it is told to")
+		}
+		break
 	}
 }
 
@@ -435,14 +488,17 @@ func TestReasons(t *testing.T) {
 		}
 	}
 	for reason, want := range map[Reason]Action{
-		ReasonNotService: Pass, ReasonNoNeighbour: Pass, ReasonFragment: Forward, ReasonOutbound: Forward,
+		ReasonNotService: Pass, ReasonNoNeighbour: Pass, ReasonNoBackendMark: Pass, ReasonFragment: Forward, ReasonTier: Forward, ReasonOutbound: Forward,
 		ReasonFragmentEarly: Hold, ReasonMalformed: Drop, ReasonNotDTLS: Drop,
 	} {
 		if got := reason.Action(); got != want {
 			t.Errorf("%v: %v, want %v", reason, got, want)
 		}
 	}
-	if Reason(200).String() != "unknown" || Action(9).String() != "unknown" {
+	if r, ok := ParseReason("no_such"); ok || r != ReasonNone {
+		t.Errorf("no_such is read as %v", r)
+	}
+	if Reason(NumReasons).String() != "unknown" || Action(9).String() != "unknown" {
 		t.Error("numbers out of range have a name")
 	}
 }
@@ -450,7 +506,7 @@ func TestReasons(t *testing.T) {
 func TestSecretsDoNotPrint(t *testing.T) {
 	key := HexKey{0xde, 0xad}
 	text, err := json.Marshal(struct{ Key HexKey }{key})
-	if err != nil || strings.Contains(string(text), "dead") || strings.Contains(key.String(), "dead") {
+	if err != nil || string(text) != `{"Key":"hidden"}` || key.String() != "hidden" || strings.Contains(key.String(), "dead") {
 		t.Errorf("%s %s %v", text, key, err)
 	}
 }

@@ -67,7 +67,11 @@ func TestNFQLBGoesBySlot(t *testing.T) {
 	if moved := share(BuildNFQLB([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, 997), BuildNFQLB([]int{0, 1, 2, 3, 4, 5, 6, 7, 8}, 997)); moved > 0.13 {
 		t.Errorf("%.1f%% move when one of ten goes", 100*moved)
 	}
-	for _, entry := range BuildNFQLB(nil, 251) {
+	empty := BuildNFQLB(nil, 251)
+	if len(empty) != 251 {
+		t.Fatalf("an empty table has %d slots", len(empty))
+	}
+	for _, entry := range empty {
 		if entry != -1 {
 			t.Fatal("an empty table has owners")
 		}

@@ -27,13 +27,18 @@ services:
   - {name: c, address: 10.1.0.3}
 `
 
-func compile(t testing.TB, text string, caps ...lb.Caps) *lb.Snapshot {
+func decode(t testing.TB, text string) lb.Spec {
 	t.Helper()
 	spec, _, err := config.Decode[lb.Spec]("spec", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	snapshot, err := lb.Compile(spec, nil, append(caps, lb.AllCaps())[0])
+	return spec
+}
+
+func compile(t testing.TB, text string, caps ...lb.Caps) *lb.Snapshot {
+	t.Helper()
+	snapshot, err := lb.Compile(decode(t, text), nil, append(caps, lb.AllCaps())[0])
 	if err != nil {
 		t.Fatal(err)
 	}

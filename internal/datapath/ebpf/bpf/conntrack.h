@@ -266,9 +266,9 @@ __noinline int touch_write(struct pkt *p, __u32 at, __u32 from_client)
 		meta = __sync_val_compare_and_swap(&way->meta, seen, t->next);
 		if (meta == seen)
 			break;
-		/* The other direction renewed it meanwhile. Else it is another flow's by now, or another packet took it further. */
-		if (i == TOUCH_TRIES - 1 || way_number(meta) != way_number(seen) || way_state(meta) != way_state(seen) ||
-		    *(volatile __u64 *)&way->print != p->print)
+		/* The other direction renewed it meanwhile. Else it has ended, is another flow's by now, or another packet took it further. */
+		if (i == TOUCH_TRIES - 1 || !alive(meta, p->now) || way_number(meta) != way_number(seen) ||
+		    way_state(meta) != way_state(seen) || *(volatile __u64 *)&way->print != p->print)
 			return 0;
 		if (keeps_proof(way_state(seen), way_state(t->next)))
 			t->next |= meta & ~seen & (__u64)FLOW_PROVEN << 24;
@@ -281,10 +281,10 @@ __noinline int touch_write(struct pkt *p, __u32 at, __u32 from_client)
 		__u32 state, proof;
 
 		meta = *(volatile __u64 *)&other->meta;
-		if (*(volatile __u64 *)&entry->reply != t->print)
+		if (*(volatile __u64 *)&entry->reply != t->print || !alive(meta, p->now))
 			return 0;
 		if (from_client ? way_number(meta) != (p->number & 0xffffff) || *(volatile __u64 *)&other->print != t->print
-				: t->print != p->print || !alive(meta, p->now))
+				: t->print != p->print)
 			return 0;
 		own = from_client ? t->denied || (way_state(seen) == FLOW_OPENING && way_state(next) == FLOW_OPENING)
 				  : way_state(next) != FLOW_PLAIN;
@@ -306,6 +306,8 @@ static __always_inline void touch(struct pkt *p, const struct service *service, 
 	__u64 meta = *(volatile __u64 *)&way->meta, old = way_expiry(meta), fresh, moved;
 	__u32 was = way_progress(meta), is = progress_next(was, service->mode == MODE_NAT, flags, from_client);
 
+	if (!alive(meta, p->now)) /* it has ended since it was found */
+		return;
 	fresh = expiry_after(p->now, flow_ttl(service, is & 3));
 	moved = fresh > old ? fresh - old : old - fresh;
 	if (moved < params.ticks) {

@@ -1,0 +1,153 @@
+package balancing
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/terminal"
+)
+
+// PrintServices writes compiled services, and the tier if there is one, for people.
+func PrintServices(w io.Writer, services []v1.ServiceStatus, tier []v1.MemberStatus) error {
+	table := terminal.NewTable(w, false)
+	for i := range services {
+		s := &services[i]
+		if i > 0 {
+			fmt.Fprintln(table)
+		}
+		mode := s.Mode
+		if s.Tunnel != "" {
+			mode += " over " + s.Tunnel
+		}
+		fmt.Fprintf(table, "service %s: %s, affinity %s, %s\n", s.Name, mode, s.Affinity, s.State)
+		if len(s.VIPs) > 0 {
+			fmt.Fprintf(table, "  VIPs: %s\n", strings.Join(s.VIPs, ", "))
+		}
+		for _, f := range s.Flows {
+			fmt.Fprintf(table, "  flow rule %d: %s\n", f.Place, f.Rule)
+		}
+		for j, layout := range s.CID {
+			number := ""
+			if len(s.CID) > 1 {
+				number = fmt.Sprintf(" layout %d", j)
+			}
+			fmt.Fprintf(table, "  CID%s: %s\n", number, layout)
+		}
+		if s.SNAT != "" {
+			fmt.Fprintf(table, "  source: %s\n", s.SNAT)
+		}
+		if s.Health != "" {
+			fmt.Fprintf(table, "  health: %s\n", s.Health)
+		}
+		if s.NewFlowRate > 0 {
+			fmt.Fprintf(table, "  new flows: at most %d per second\n", s.NewFlowRate)
+		}
+		if s.Hashing != "" {
+			fmt.Fprintf(table, "  hashing: %s\n", s.Hashing)
+		}
+		if s.NoBackendMark != nil {
+			fmt.Fprintf(table, "  without backend: mark %#x\n", *s.NoBackendMark)
+		}
+		if len(s.Timeouts) > 0 {
+			fmt.Fprintf(table, "  idle time-outs: %s\n", timeoutsText(s.Timeouts))
+		}
+		fmt.Fprintln(table, "  BACKEND\tADDRESS\tWEIGHT\tSHARE\tSTATE\tNODES")
+		for j := range s.Backends {
+			b := &s.Backends[j]
+			state := b.State
+			if b.Override != "" {
+				state += " (" + b.Override + ")"
+			}
+			fmt.Fprintf(table, "  %s\t%s\t%d\t%.1f%%\t%s\t%s\n", b.Name, backendAddress(b), b.Weight, 100*b.Share, state, layoutNodesText(b))
+		}
+	}
+	if len(tier) > 0 {
+		fmt.Fprintln(table, "\ntier of balancers, for fragments")
+		fmt.Fprintln(table, "  MEMBER\tMARK\tSHARE\t")
+		for _, m := range tier {
+			mark := fmt.Sprintf("%#x", m.Mark)
+			if m.Index != nil {
+				mark += fmt.Sprintf(" index %d", *m.Index)
+			}
+			fmt.Fprintf(table, "  %s\t%s\t%.1f%%\t%s\n", m.Name, mark, 100*m.Share, map[bool]string{true: "this one"}[m.Self])
+		}
+	}
+	return table.Flush()
+}
+
+// AddressesText is what clients address, on one line.
+func AddressesText(s *v1.ServiceStatus) string {
+	parts := slices.Clone(s.VIPs)
+	switch n := len(s.Flows); n {
+	case 0:
+	case 1:
+		parts = append(parts, "1 flow rule")
+	default:
+		parts = append(parts, fmt.Sprintf("%d flow rules", n))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func backendAddress(b *v1.BackendStatus) string {
+	text := b.Address
+	if b.Address2 != "" {
+		text += " " + b.Address2
+	}
+	if b.Port != 0 {
+		text += fmt.Sprintf(" port %d", b.Port)
+	}
+	if b.Mark != 0 {
+		text = strings.TrimSpace(fmt.Sprintf("%s mark %#x", text, b.Mark))
+	}
+	if b.Index != nil {
+		text += fmt.Sprintf(" index %d", *b.Index)
+	}
+	return text
+}
+
+func timeoutsText(timeouts map[string]string) string {
+	var parts []string
+	for _, key := range []string{"udp", "tcp_opening", "tcp_established", "tcp_closing", "sctp"} {
+		if value, ok := timeouts[key]; ok {
+			parts = append(parts, key+" "+value)
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// layoutNodesText is a backend's owner ids, by layout where layouts have nodes of their own.
+func layoutNodesText(b *v1.BackendStatus) string {
+	if b.LayoutNodes == nil {
+		return nodesText(b.Nodes)
+	}
+	var parts []string
+	for i, nodes := range b.LayoutNodes {
+		if len(nodes) > 0 {
+			parts = append(parts, fmt.Sprintf("layout %d: %s", i, nodesText(nodes)))
+		}
+	}
+	if len(parts) == 0 {
+		return nodesText(nil)
+	}
+	return strings.Join(parts, "; ")
+}
+
+// nodesText shortens a list of owner ids.
+func nodesText(nodes []uint32) string {
+	if len(nodes) == 0 {
+		return "-"
+	}
+	const most = 8
+	var parts []string
+	for _, id := range nodes[:min(len(nodes), most)] {
+		parts = append(parts, fmt.Sprint(id))
+	}
+	text := strings.Join(parts, ",")
+	if len(nodes) > most {
+		text += fmt.Sprintf(",… (%d)", len(nodes))
+	}
+	return text
+}

@@ -1,0 +1,38 @@
+package bench
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
+)
+
+// The comparison runs all its paths, in a namespace of its own.
+func TestRootBenchNAT(t *testing.T) {
+	netlabtest.Root(t)
+	netlabtest.Tools(t, "socat", "iptables")
+	cmd := exec.Command(os.Args[0], "bench", "nat", "--clients", "10", "--requests", "500", "--rounds", "1", "--json")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var result bench.NATResult
+	if err := json.Unmarshal(out, &result); err != nil {
+		t.Fatal(err)
+	}
+	if len(result.Paths) != 5 {
+		t.Fatalf("%d paths", len(result.Paths))
+	}
+	for _, path := range result.Paths {
+		if path.Skipped != "" || path.Rate <= 0 || path.TotalCPU <= 0 {
+			t.Errorf("%+v", path)
+		}
+		if user := strings.HasPrefix(path.Name, "weir") || path.Name == "socat"; user != (path.ProxyCPU > 0) {
+			t.Errorf("%s: the path's own processes spent %v", path.Name, path.ProxyCPU)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/netip"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/cli"
+)
+
+// newBenchTrafficCommand is the two ends of `weir bench run nfqueue`.
+func newBenchTrafficCommand() *cobra.Command {
+	var (
+		to, at       string
+		sources      []string
+		load         bench.Datagrams
+		size, rate   int
+		count        int
+		duration     time.Duration
+		parseSources = func() (list []netip.Addr, err error) {
+			for _, text := range sources {
+				source, err := netip.ParseAddr(text)
+				if err != nil {
+					return nil, cli.UsageError(fmt.Errorf("--source: %w", err))
+				}
+				list = append(list, source)
+			}
+			return list, nil
+		}
+	)
+	cmd := &cobra.Command{
+		Use: "traffic", Short: "Ends of a measurement", Hidden: true,
+		Example: `  weir bench traffic sink --at 127.0.0.1:9001 --size 64`,
+		Args:    cli.NoSuchCommand, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	send := &cobra.Command{
+		Use: "send", Short: "Send datagrams and say how many", Hidden: true, Args: cobra.NoArgs,
+		Example: `  weir bench traffic send --source 127.0.0.1 --to 127.0.0.1:9001 --size 64 --rate 1000 --duration 1s`,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if load.Sources, err = parseSources(); err != nil {
+				return err
+			}
+			if load.To, err = netip.ParseAddrPort(to); err != nil {
+				return cli.UsageError(fmt.Errorf("--to: %w", err))
+			}
+			load.Size, load.Rate, load.Duration = size, rate, duration
+			sent, err := load.Send(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(sent)
+		},
+	}
+	ping := &cobra.Command{
+		Use: "ping", Short: "Measure round trips to an echo", Hidden: true, Args: cobra.NoArgs,
+		Example: `  weir bench traffic ping --source 127.0.0.1 --to 127.0.0.1:7007 --count 3`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			list, err := parseSources()
+			if err != nil {
+				return err
+			}
+			target, err := netip.ParseAddrPort(to)
+			if err != nil {
+				return cli.UsageError(fmt.Errorf("--to: %w", err))
+			}
+			trips, err := bench.PingPong(cmd.Context(), list, target, count, duration)
+			if err != nil {
+				return err
+			}
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(trips)
+		},
+	}
+	sink := &cobra.Command{
+		Use: "sink", Short: "Count datagrams until standard input ends", Hidden: true, Args: cobra.NoArgs,
+		Example: `  weir bench traffic sink --at 127.0.0.1:9001 --size 64`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			address, err := netip.ParseAddrPort(at)
+			if err != nil {
+				return cli.UsageError(fmt.Errorf("--at: %w", err))
+			}
+			ctx, cancel := context.WithCancel(cmd.Context())
+			defer cancel()
+			go func() {
+				_, _ = io.Copy(io.Discard, cmd.InOrStdin()) // its end is all that counts
+				cancel()
+			}()
+			got, err := bench.Sink(ctx, address, size, func() { fmt.Fprintln(cmd.OutOrStdout(), bench.SinkReady) })
+			if err != nil {
+				return err
+			}
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(got)
+		},
+	}
+	for _, c := range []*cobra.Command{send, ping} {
+		c.Flags().StringVar(&to, "to", "", "where to")
+		c.Flags().StringSliceVar(&sources, "source", nil, "addresses to send from")
+		cli.DurationVar(c.Flags(), &duration, "duration", time.Second, "how long")
+	}
+	for _, c := range []*cobra.Command{send, sink} {
+		c.Flags().IntVar(&size, "size", 64, "bytes of payload")
+	}
+	send.Flags().IntVar(&rate, "rate", 0, "a second; 0: as many as can be")
+	ping.Flags().IntVar(&count, "count", 0, "round trips of each source; 0: until the time is over")
+	sink.Flags().StringVar(&at, "at", "", "where to listen")
+	cmd.AddCommand(send, ping, sink, newBenchTrafficTurnCommand(), newBenchTrafficAttackCommand(), newBenchTrafficHandshakesCommand())
+	return cmd
+}
+
+// newBenchTrafficAttackCommand is the generator of `weir bench run floods`.
+func newBenchTrafficAttackCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "attack", Short: "Flood from a packet socket, as JSON at standard input says", Hidden: true, Args: cobra.NoArgs,
+		Example: `  echo '{"Kind":"syn","Interface":"eth0","Gateway":"02:00:00:00:00:01","To":"10.0.0.1:80","Sources":"198.18.0.0/15","Rate":1000,"Duration":1000000000}' |
+    weir bench traffic attack`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var attack bench.Attack
+			if err := json.NewDecoder(cmd.InOrStdin()).Decode(&attack); err != nil {
+				return cli.UsageError(fmt.Errorf("standard input: %w", err))
+			}
+			if err := attack.Validate(); err != nil {
+				return cli.UsageError(err)
+			}
+			sent, err := attack.Run(cmd.Context())
+			if err != nil && cmd.Context().Err() == nil {
+				return err
+			}
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(sent)
+		},
+	}
+}

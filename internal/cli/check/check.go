@@ -1,0 +1,190 @@
+package check
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/balancing"
+	"github.com/weir-lb/weir/internal/cli/files"
+	"github.com/weir-lb/weir/internal/control"
+	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// checkResult is what `weir check --json` prints.
+type checkResult = v1.CheckResult
+
+// checkError is one thing wrong.
+type checkError = v1.CheckError
+
+// allErrors writes several errors, one a line.
+type allErrors struct{ error }
+
+func (e allErrors) Error() string {
+	var lines []string
+	for _, one := range eachError(e.error) {
+		lines = append(lines, one.Error())
+	}
+	return strings.Join(lines, "\nweir: ")
+}
+
+func (e allErrors) Unwrap() error { return e.error }
+
+// eachError are the errors of a document, one by one.
+func eachError(err error) []error {
+	var several config.Errors
+	if errors.As(err, &several) {
+		return several
+	}
+	return []error{err}
+}
+
+func newCheckCommand() *cobra.Command {
+	var file cli.ConfigFile
+	var datapath string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Check a configuration file of any part of Weir and show what it means",
+		Long: `Check a configuration without running it. The keys say whose file it is.
+
+Load balancer: the file is decoded strictly and compiled as the load balancer does, and the services, addresses and backends
+are printed with each backend's share of new flows. TURN gateway, in Weir's or STUNner's format: it is checked with its
+certificates, and its listeners and clusters are printed. CoAP node: it is checked with its keys. Scenarios of weir snat: they
+are checked, and their names are printed.
+
+Everything that is wrong is printed, one line each, as file:line:column: key: what; remedy. Values are checked when all keys
+can be read.
+Exit codes: 0 the file is good, 1 it is not, 2 wrong usage.`,
+		Example: `  weir check weir.yaml
+  weir check weir.yaml --datapath udp     # also: can the user-space data path do all of it?
+  weir check weir.yaml --json | jq .services
+  weir check -c gateway.yaml              # of weir turn gateway; the same as weir check gateway.yaml
+
+A service that steers by connection id:
+
+  services:
+  - name: coaps
+    vips: [{address: 192.0.2.1, protocol: udp, port: 5684}]
+    cid: {protocols: [dtls12], layouts: [{length: 6, owner: {offset: 0, bits: 8}}]}
+    backends:
+    - {name: a, address: 10.0.0.11, port: 5684, nodes: [1]}
+    - {name: b, address: 10.0.0.12, port: 5684, nodes: [2]}`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			caps := lb.CheckCaps()
+			if datapath != "" {
+				var err error
+				if caps, err = balancing.Caps(datapath); err != nil {
+					return cli.UsageError(err)
+				}
+			}
+			result, err := checkFile(file.Path, caps)
+			out := cmd.OutOrStdout()
+			if asJSON {
+				if encodeErr := cli.PrintJSON(out, result); encodeErr != nil {
+					return encodeErr
+				}
+				if err != nil {
+					return &cli.ExitError{Code: cli.ExitFailure} // the error is in the JSON
+				}
+				return nil
+			}
+			if err != nil {
+				return allErrors{err}
+			}
+			for _, warning := range result.Warnings {
+				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", warning)
+			}
+			switch {
+			case result.Gateway != nil:
+				return files.PrintGateway(out, result.Gateway)
+			case result.Node != "":
+				_, err := fmt.Fprintf(out, "configuration of weir coap server: %s\n", result.Node)
+				return err
+			case len(result.Scenario) > 0:
+				_, err := fmt.Fprintf(out, "%d scenarios of weir snat: %s\n", len(result.Scenario), strings.Join(result.Scenario, "; "))
+				return err
+			}
+			return balancing.PrintServices(out, result.Services, result.Tier)
+		},
+	}
+	file.Add(cmd, "")
+	cmd.Args = file.Required
+	cmd.Flags().StringVar(&datapath, "datapath", "", "also check that this data path can do it: ebpf, nfqueue or udp")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// checkFile decodes and compiles one file. The result says the same as the error.
+func checkFile(path string, caps lb.Caps) (*checkResult, error) {
+	result := &checkResult{File: path, Datapath: caps.Name}
+	err := func() error {
+		text, err := config.Once(path)
+		if err != nil {
+			return err
+		}
+		result.Kind = kindOf(text)
+		switch result.Kind {
+		case kindKubernetes:
+			return fmt.Errorf("%s: a Kubernetes manifest, not a file of Weir; check it with kubectl apply --dry-run=server -f %s", path, path)
+		case kindNode:
+			result.Node, err = checkNode(path, text)
+			return err
+		case kindScenarios:
+			scenarios, err := files.Scenarios(path, text)
+			result.Scenario = files.ScenarioNames(scenarios)
+			var usage *cli.ExitError
+			if errors.As(err, &usage) {
+				err = usage.Err // the file is wrong, not the command line
+			}
+			return err
+		case kindGateway, kindSTUNner:
+			plan, err := files.Gateway(path, text)
+			if err != nil {
+				return err
+			}
+			summary := plan.Summary()
+			result.Gateway, result.Warnings = &summary, plan.Notes
+			return plan.Check()
+		}
+		spec, document, err := config.Decode[lb.Spec](path, text)
+		if err != nil {
+			return err
+		}
+		snapshot, err := lb.Compile(spec, nil, caps)
+		if err != nil {
+			return control.Locate(err, document)
+		}
+		result.Services, result.Tier = control.Describe(snapshot, nil), control.DescribeTier(snapshot)
+		result.Warnings = spec.Warnings()
+		return nil
+	}()
+	result.OK = err == nil
+	if err != nil {
+		for _, one := range eachError(err) {
+			entry := checkError{Error: one.Error()}
+			var at *config.Error
+			if errors.As(one, &at) {
+				entry.Line, entry.Column = at.Line, at.Column
+			}
+			result.Errors = append(result.Errors, entry)
+		}
+		first := result.Errors[0]
+		result.Error, result.Line, result.Column = first.Error, first.Line, first.Column
+		if errors.Is(err, os.ErrNotExist) {
+			err = cli.UsageError(err)
+		}
+	}
+	return result, err
+}
+
+// Family is weir check.
+func Family() cli.Family {
+	return cli.Family{Command: newCheckCommand}
+}

@@ -1,0 +1,9 @@
+package check
+
+import (
+	"testing"
+
+	"github.com/weir-lb/weir/internal/cli/clitest"
+)
+
+func TestMain(m *testing.M) { clitest.Main(m, Family()) }

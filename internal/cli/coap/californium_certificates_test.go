@@ -1,0 +1,101 @@
+package coap
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/coap/node"
+	"github.com/weir-lb/weir/internal/dtls/handshake"
+	"github.com/weir-lb/weir/internal/dtls/handshake/handshaketest"
+)
+
+// Californium's clients with certificates, raw public keys and ephemeral keys, with and without connection ids; each session is
+// resumed by its id once.
+func TestCaliforniumCertificates(t *testing.T) {
+	clitest.TakesSeconds(t)
+	a := handshaketest.NewAuthority(t, "test")
+	own := a.Issue(t, "P-256", "server.test", func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)} })
+	device := a.Issue(t, "P-256", "device", nil)
+	chain, key := device.Files(t)
+	pem := filepath.Join(t.TempDir(), "device.pem")
+	var both []byte
+	for _, file := range []string{key, chain} {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		both = append(both, b...)
+	}
+	if err := os.WriteFile(pem, both, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	resumption, err := handshake.NewResumption(handshake.ResumptionConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := uint32(5)
+	n, err := node.Open(node.Config{
+		DTLS: []string{"127.0.0.1:0"}, NodeID: &id, ClientAuth: handshake.ClientAuthNeeded, Resumption: resumption, Log: slog.New(slog.DiscardHandler),
+		Credentials: handshaketest.Store(handshake.Credentials{
+			Certificates: []*handshake.Certificate{own.Certificate}, Roots: a.Roots, RawKey: func([]byte) bool { return true },
+		}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	base := "coaps://" + n.Addresses()[0].Addr.String()
+	handshakes, resumed := uint64(0), uint64(0)
+	for _, test := range []struct {
+		suite     string
+		cidLength int
+		mode      string
+		peer      string
+	}{
+		{"TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8", 4, "X509", "CN=device"},
+		{"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", -1, "X509", "CN=device"},
+		{"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", 0, "X509", "CN=device"},
+		{"TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8", 0, "RPK", "ni:///sha-256;"},
+		{"TLS_ECDHE_PSK_WITH_AES_128_CCM_8_SHA256", 4, "", "cali.ephemeral"},
+		{"TLS_ECDHE_PSK_WITH_AES_128_GCM_SHA256", -1, "", "cali.ephemeral"},
+	} {
+		t.Run(fmt.Sprintf("%s/cid%d%s", test.suite, test.cidLength, test.mode), func(t *testing.T) {
+			args := []string{fmt.Sprint(test.cidLength), "cali.ephemeral", ".fornium", test.suite}
+			if test.mode != "" {
+				args = append(args, test.mode, pem, a.File(t))
+			}
+			client := startJava(t, "weir.Client", args...)
+			for i := range uint64(2) {
+				code, payload := client.do("GET " + base + "/mycontext")
+				seen := fields(payload)
+				if code != "2.05" || !strings.HasPrefix(seen["peer"], test.peer) || seen["cipher-suite"] != test.suite {
+					t.Fatalf("%s\n%s", code, payload)
+				}
+				if len(seen["write-cid"]) != 2*max(test.cidLength, 0) {
+					t.Errorf("write-cid %q", seen["write-cid"])
+				}
+				handshakes, resumed = handshakes+1, resumed+i
+				if s := n.Status().Listeners[0].Engine; s.Handshakes != handshakes || s.Resumed != resumed {
+					t.Errorf("%d handshakes, %d of them resumed: want %d and %d", s.Handshakes, s.Resumed, handshakes, resumed)
+				}
+				fmt.Fprintln(client.in, "RESUME")
+			}
+		})
+	}
+}

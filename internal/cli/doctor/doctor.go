@@ -1,0 +1,128 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/balancing"
+	"github.com/weir-lb/weir/internal/datapath/doctor"
+	"github.com/weir-lb/weir/internal/finding"
+	"github.com/weir-lb/weir/internal/privilege"
+)
+
+// errFailed is returned when a finding has the level fail; the table names it.
+var errFailed = errors.New("packets are lost; see the lines that say fail")
+
+func newDoctorCommand() *cobra.Command {
+	var f balancing.RulesFlags
+	var datapath string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doctor [FILE]",
+		Short: "Find what spoils the balancer here, and the command that cures it",
+		Long: `Look through this network namespace for what makes the balancer lose packets or work worse than it could, and print for each
+finding the command that cures it. Nothing is changed.
+
+With a configuration FILE, also what it needs: its rules and routes, its marks, its VIPs. Give the options that 'weir lb rules' was
+given. Needs root.
+
+Exit codes: 0 nothing is lost (there may be warnings), 1 something is, 2 wrong usage.`,
+		Example: `  sudo weir doctor -c weir.yaml --queue 0:3 --interface eth0
+  sudo weir doctor -c weir.yaml --json | jq '.[] | select(.level != "ok")'
+  sudo weir doctor -c weir.yaml --datapath ebpf --interface veth0,veth2`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c := doctor.Config{Interfaces: f.Config.Interfaces}
+			switch datapath {
+			case "nfqueue":
+			case "ebpf":
+				c.Kernel = true
+			default:
+				return cli.UsageError(fmt.Errorf("--datapath %q: write nfqueue or ebpf", datapath))
+			}
+			ranges, err := f.Rules()
+			if err != nil {
+				return err
+			}
+			switch {
+			case f.File.Path == "":
+			case c.Kernel:
+				c.Snapshot, err = f.Snapshot()
+			default:
+				c.Snapshot, c.Plan, err = f.Plan()
+			}
+			if err != nil {
+				return err
+			}
+			if f.File.Path != "" || cmd.Flags().Changed("queue") {
+				c.First, c.Count = ranges.First, ranges.Count
+			}
+			c.Arguments = arguments(&f, cmd)
+			if err := privilege.Check(privilege.Doctor); err != nil {
+				return err
+			}
+			findings, err := doctor.Examine(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				err = cli.PrintJSON(cmd.OutOrStdout(), findings)
+			} else {
+				err = finding.Print(cmd.OutOrStdout(), findings)
+			}
+			switch {
+			case err != nil:
+				return err
+			case finding.Worst(findings) != finding.Fail:
+				return nil
+			case asJSON:
+				return &cli.ExitError{Code: cli.ExitFailure} // the JSON contains the reason
+			}
+			return errFailed
+		},
+	}
+	f.Add(cmd)
+	cmd.Flags().StringVar(&datapath, "datapath", "nfqueue", "nfqueue or ebpf")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// arguments returns the options of `weir lb rules` that were given, for the remedies.
+func arguments(f *balancing.RulesFlags, cmd *cobra.Command) string {
+	var words []string
+	if f.File.Path != "" {
+		name := f.File.Path
+		if whole, err := filepath.Abs(name); err == nil {
+			name = whole // the remedy may be run in another directory
+		}
+		words = append(words, "-c", name)
+	}
+	for _, name := range []string{"queue", "interface", "local", "unmarked", "fragments", "chain", "priority", "table-base", "route-protocol"} {
+		flag := cmd.Flags().Lookup(name)
+		switch {
+		case !flag.Changed:
+		case name == "interface":
+			words = append(words, "--interface", strings.Join(f.Config.Interfaces, ","))
+		case flag.Value.Type() == "bool":
+			words = append(words, "--"+name+"="+flag.Value.String())
+		default:
+			words = append(words, "--"+name, flag.Value.String())
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// Family is weir doctor.
+func Family() cli.Family {
+	return cli.Family{Command: newDoctorCommand, Values: doctorValues}
+}
+
+func doctorValues() map[string][]string {
+	return map[string][]string{
+		"weir doctor --datapath": {"nfqueue", "ebpf"},
+	}
+}

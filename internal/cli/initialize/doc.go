@@ -1,0 +1,2 @@
+// Package initialize is weir init: writes a first configuration file of the load balancer.
+package initialize

@@ -1,0 +1,184 @@
+package lb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/client"
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/balancing"
+	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/terminal"
+)
+
+func newLBStatusCommand() *cobra.Command {
+	var flags cli.ClientFlags
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show generation, last error and how many backends are up",
+		Long: `Show the running load balancer's state in a few lines.
+Exit codes: 0 all well, 1 the last change was refused, a service has no backend, or nobody answers.`,
+		Example: `  weir lb status
+  weir lb status --admin unix:/run/weir.sock --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := flags.Client()
+			if err != nil {
+				return err
+			}
+			status, err := client.LBStatus(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if flags.AsJSON {
+				err = cli.PrintJSON(cmd.OutOrStdout(), status)
+			} else {
+				err = printStatus(cmd.OutOrStdout(), status)
+			}
+			if err != nil {
+				return err
+			}
+			return unwell(&status.BalancerStatus)
+		},
+	}
+	flags.Add(cmd, cli.LBPart(), cli.NATPart())
+	return cmd
+}
+
+func printStatus(w io.Writer, status *v1.LBStatus) error {
+	fmt.Fprintf(w, "data path %s, generation %d, applied %s ago\n", status.Datapath, status.Generation,
+		time.Since(status.AppliedAt).Round(time.Second))
+	table := terminal.NewTable(w, false)
+	fmt.Fprintln(table, "SERVICE\tSTATE\tMODE\tBACKENDS UP\tVIPS")
+	for i := range status.Services {
+		s := &status.Services[i]
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", s.Name, s.State, s.Mode, backendsUp(s), balancing.AddressesText(s))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if status.Queues != nil {
+		if err := printQueueStatus(w, status.Queues); err != nil {
+			return err
+		}
+	}
+	if f := status.Fast; f != nil {
+		text := "no fast path: " + f.Why
+		if f.InUse {
+			text = "fast path in use: these programs mark what they can, the queue gets the rest"
+		}
+		if _, err := fmt.Fprintf(w, "\n%s\n%s", text, queuedTwice(status)); err != nil {
+			return err
+		}
+	}
+	if status.Kernel != nil {
+		return printKernel(w, status.Kernel)
+	}
+	return nil
+}
+
+// backendsUp counts the backends that take new flows and are not failing: in fail-open, all that take any fail.
+func backendsUp(s *v1.ServiceStatus) string {
+	if s.State == "fail_open" {
+		return fmt.Sprintf("0 of %d (fail open)", len(s.Backends))
+	}
+	up := 0
+	for i := range s.Backends {
+		if s.Backends[i].Share > 0 {
+			up++
+		}
+	}
+	return fmt.Sprintf("%d of %d", up, len(s.Backends))
+}
+
+// unwell returns an error when an operator should check the balancer.
+func unwell(status *v1.BalancerStatus) error {
+	if status.Error != "" {
+		return fmt.Errorf("the last change was refused: %s", status.Error)
+	}
+	for i := range status.Services {
+		if s := &status.Services[i]; s.State != "up" {
+			return fmt.Errorf("service %s is %s", s.Name, s.State)
+		}
+	}
+	return nil
+}
+
+// newLBOverrideCommands returns the commands drain, undrain, down and up, which differ only in their words.
+func newLBOverrideCommands() []*cobra.Command {
+	var commands []*cobra.Command
+	for _, c := range []struct {
+		verb, short, done string
+		do                func(c *client.Client, ctx context.Context, service, backend string) (*v1.OverrideAnswer, error)
+	}{
+		{"drain", "Give a backend, or all of a service, no new flows", "drained: old flows stay, new ones go elsewhere", (*client.Client).Drain},
+		{"undrain", "Take back drain, down or up", "back to what configuration and probes say", (*client.Client).Undrain},
+		{"down", "Take a backend, or a whole service, out at once", "down: nothing is sent there", (*client.Client).Down},
+		{"up", "Give a backend new flows whatever its probe says", "up, whatever the probe says", (*client.Client).Up},
+	} {
+		var flags cli.ClientFlags
+		cmd := &cobra.Command{
+			Use:   c.verb + " SERVICE[/BACKEND]",
+			Short: c.short,
+			Long:  c.short + ". The change outlives a reload of the configuration, not a restart.",
+			Example: fmt.Sprintf(`  weir lb %[1]s coaps/a
+  weir lb %[1]s coaps --admin unix:/run/weir.sock`, c.verb),
+			Args: func(_ *cobra.Command, args []string) error {
+				if len(args) != 1 {
+					return cli.UsageError(errors.New("name one SERVICE or SERVICE/BACKEND"))
+				}
+				return nil
+			},
+			RunE: func(cmd *cobra.Command, args []string) error {
+				client, err := flags.Client()
+				if err != nil {
+					return err
+				}
+				service, backend, _ := strings.Cut(args[0], "/")
+				answer, err := c.do(client, cmd.Context(), service, backend)
+				if err != nil {
+					return err
+				}
+				if flags.AsJSON {
+					return cli.PrintJSON(cmd.OutOrStdout(), answer)
+				}
+				if _, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", args[0], c.done); err != nil || c.verb != "undrain" || backend != "" {
+					return err
+				}
+				return printStillOverridden(cmd, client, service)
+			},
+		}
+		flags.Add(cmd, cli.LBPart(), cli.NATPart())
+		cmd.ValidArgsFunction = cli.AtMost(1, serviceNames(&flags, true))
+		commands = append(commands, cmd)
+	}
+	return commands
+}
+
+// printStillOverridden names the backends of a service that an operator changed one by one: that outlives the service's undrain.
+func printStillOverridden(cmd *cobra.Command, running *client.Client, service string) error {
+	status, err := running.LBStatus(cmd.Context())
+	if err != nil {
+		return err
+	}
+	for i := range status.Services {
+		s := &status.Services[i]
+		for j := range s.Backends {
+			b := &s.Backends[j]
+			if s.Name != service || !strings.HasSuffix(b.Override, " by "+lb.FromOperator.String()) {
+				continue
+			}
+			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "%[1]s/%[2]s: still %[3]s; weir lb undrain %[1]s/%[2]s\n", s.Name, b.Name, b.Override); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

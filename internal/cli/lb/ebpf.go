@@ -1,0 +1,248 @@
+package lb
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/netip"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
+	"github.com/weir-lb/weir/internal/metrics"
+	"github.com/weir-lb/weir/internal/privilege"
+	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/terminal"
+)
+
+// ebpfFlags are the flags of `weir lb run --datapath ebpf`.
+type ebpfFlags struct {
+	interfaces       []string
+	hook             string
+	pinPath          string
+	order            string
+	source4, source6 string
+	noPeers          bool
+}
+
+func (f *ebpfFlags) add(cmd *cobra.Command) {
+	set := cmd.Flags()
+	set.StringSliceVarP(&f.interfaces, "interface", "i", nil, "ebpf, and the fast path of nfqueue: interfaces that packets come in on, such as eth0,eth1")
+	set.StringVar(&f.hook, "hook", "auto", "ebpf: where programs run: auto, xdp or tcx")
+	set.StringVar(&f.pinPath, "pin-path", pins.DefaultPath, "ebpf: directory of a bpf file system that keeps flows and programs over a restart")
+	set.StringVar(&f.order, "tcx-order", "first", "ebpf: before or behind other TCX programs: first or last")
+	set.StringVar(&f.source4, "tunnel-source4", "", "ebpf: outer IPv4 source of L3-DSR tunnels (default: what the route prefers)")
+	set.StringVar(&f.source6, "tunnel-source6", "", "ebpf: outer IPv6 source of L3-DSR tunnels")
+	set.BoolVar(&f.noPeers, "no-peers", false, "ebpf: leave the other ends of veth pairs alone")
+}
+
+func (f *ebpfFlags) config(log *slog.Logger) (ebpf.Config, error) {
+	config := ebpf.Config{Interfaces: f.interfaces, PinPath: f.pinPath, Log: log, NoPeers: f.noPeers}
+	var err error
+	if config.Hook, err = attach.ParseHook(f.hook); err != nil {
+		return config, fmt.Errorf("--hook: %w", err)
+	}
+	switch f.order {
+	case "first":
+	case "last":
+		config.Last = true
+	default:
+		return config, fmt.Errorf("--tcx-order: no place %q; write first or last", f.order)
+	}
+	if len(f.interfaces) == 0 {
+		return config, errors.New("--datapath ebpf: no interface; name those that packets come in on, such as --interface eth0,eth1")
+	}
+	if f.pinPath == "" {
+		return config, fmt.Errorf("--pin-path is empty; write a directory of a bpf file system, such as %s", pins.DefaultPath)
+	}
+	for _, source := range []struct {
+		flag, text string
+		is6        bool
+		into       *netip.Addr
+	}{{"--tunnel-source4", f.source4, false, &config.Source4}, {"--tunnel-source6", f.source6, true, &config.Source6}} {
+		if source.text == "" {
+			continue
+		}
+		address, err := netip.ParseAddr(source.text)
+		if err != nil || address.Is6() != source.is6 {
+			return config, fmt.Errorf("%s: %q is no address of that family", source.flag, source.text)
+		}
+		*source.into = address
+	}
+	return config, nil
+}
+
+func openEBPF(flags *ebpfFlags, log *slog.Logger) (*balancer, error) {
+	config, err := flags.config(log)
+	if err != nil {
+		return nil, cli.UsageError(err)
+	}
+	if err := privilege.Check(privilege.LBRunEBPF); err != nil {
+		return nil, err
+	}
+	datapath, err := ebpf.Open(config)
+	if err != nil {
+		return nil, err
+	}
+	return &balancer{
+		datapath: datapath,
+		abandon:  datapath.Abandon,
+		samples:  func() []metrics.Sample { return ebpfSamples(datapath) },
+		flows: func(_ *lb.Snapshot, yield func(v1.Flow) bool) {
+			datapath.Flows(func(f ebpf.Flow) bool { return yield(ebpfFlow(&f)) })
+		},
+		status: func(s v1.BalancerStatus) any {
+			return v1.LBStatus{BalancerStatus: s, Kernel: &v1.EBPFStatus{EBPFReport: datapath.Report(), EBPFCounters: countersText(datapath.Counters())}}
+		},
+	}, nil
+}
+
+func ebpfFlow(f *ebpf.Flow) v1.Flow {
+	flow := v1.Flow{
+		Protocol: lb.Protocol(f.Protocol).String(), Client: f.Client.String(), VIP: f.VIP.String(),
+		Service: f.Service, Backend: f.Backend, Expires: -1, State: f.State,
+	}
+	if f.Expires >= 0 {
+		flow.Expires = f.Expires.Seconds()
+	}
+	if f.Source.IsValid() {
+		flow.Source = f.Source.String()
+	}
+	return flow
+}
+
+func countersText(c ebpf.Counters) v1.EBPFCounters {
+	text := v1.EBPFCounters{
+		Other: reasonsText(c.Other), Reasons: map[string]map[string]v1.Count{}, Backends: map[string]map[string]v1.EBPFBackendCounters{},
+		FlowsEvicted: c.FlowsEvicted, FlowsDisplaced: c.FlowsDisplaced,
+	}
+	for name, reasons := range c.Services {
+		text.Reasons[name] = reasonsText(reasons)
+		text.Backends[name] = map[string]v1.EBPFBackendCounters{}
+	}
+	for target, b := range c.Backends {
+		text.Backends[target.Service][target.Backend] = backendText(b)
+	}
+	for name, b := range c.Gone {
+		if b != (ebpf.BackendCounts{}) {
+			text.Backends[name][ebpf.Removed] = backendText(b)
+		}
+	}
+	return text
+}
+
+func backendText(c ebpf.BackendCounts) v1.EBPFBackendCounters {
+	return v1.EBPFBackendCounters{In: v1.Count(c.In), Out: v1.Count(c.Out), Opened: c.Opened}
+}
+
+func reasonsText(counts [lb.NumReasons]ebpf.Count) map[string]v1.Count {
+	text := map[string]v1.Count{}
+	for reason, c := range counts {
+		if c.Packets > 0 {
+			text[lb.Reason(reason).String()] = v1.Count(c)
+		}
+	}
+	return text
+}
+
+// ebpfSamples returns the metrics of the kernel data path, or of the fast path's program.
+func ebpfSamples(datapath *ebpf.Datapath) []metrics.Sample {
+	counters, report := datapath.Counters(), datapath.Report()
+	return metrics.Of(counters.Common(report.Tables), &counters, &report)
+}
+
+// printKernel writes what `weir lb status` adds for the kernel data path.
+func printKernel(w io.Writer, k *v1.EBPFStatus) error {
+	table := terminal.NewTable(w, false)
+	took := ""
+	if k.TookOver {
+		took = ", took over the tables of an earlier run"
+	}
+	fmt.Fprintf(table, "\npins %s%s\nINTERFACE\tHOOK\tBECAUSE\n", cmp.Or(k.Pins, "none"), took)
+	for _, i := range k.Interfaces {
+		why := i.Why
+		if i.Gone {
+			why = "NOT ATTACHED: the interface is gone; " + why
+		}
+		if len(i.Beside) > 0 {
+			why += "; beside " + strings.Join(i.Beside, ", ")
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\n", i.Name, i.Hook, why)
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	fmt.Fprintln(table, "\nTABLE\tUSED\tOF")
+	for _, t := range k.Tables {
+		fmt.Fprintf(table, "%s\t%d\t%d\n", t.Name, t.Used, t.Size)
+		if t.Name == "flows" {
+			fmt.Fprintf(table, "  proven\t%d\n", t.Proven)
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if k.FlowsEvicted+k.FlowsDisplaced > 0 {
+		fmt.Fprintf(w, "\nThe flow table was full: %d unproven flows made room for new ones, %d proven ones for packets whose CID names a live owner.\n",
+			k.FlowsEvicted, k.FlowsDisplaced)
+	}
+	if len(k.NextHops) == 0 {
+		return nil
+	}
+	fmt.Fprintln(table, "\nNEXT HOP OF\tADDRESS\tSTATE\tINTERFACE\tLINK ADDRESS\tMTU")
+	for _, h := range k.NextHops {
+		fmt.Fprintf(table, "%s/%s\t%s\t%s\t%s\t%s\t%d\n", h.Service, h.Backend, h.Address, h.State, cmp.Or(h.Interface, "-"), cmp.Or(h.Link, "-"), h.MTU)
+	}
+	return table.Flush()
+}
+
+func newLBStopCommand() *cobra.Command {
+	var pinPath string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "stop",
+		Short: "End the kernel data path and remove everything it made",
+		Long: `End the kernel data path of a pin path: detach its programs, remove its tables, give managed neighbours back to the
+kernel, and turn GRO off again where weir turned it on. A weir that serves the pin path is ended first.
+
+An interrupt or SIGTERM of weir lb run leaves the data path at work, so that a restart or an update of weir breaks no
+flow. This command is the way to end it.`,
+		Example: `  weir lb stop
+  weir lb stop --pin-path /sys/fs/bpf/weir/edge --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := privilege.Check(privilege.LBStop); err != nil {
+				return err
+			}
+			stopped, err := pins.Stop(cmd.Context(), pinPath, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(stopped)
+			}
+			if stopped == nil {
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "nothing is kept at %s\n", pinPath)
+				return err
+			}
+			ended := ""
+			if stopped.Ended > 0 {
+				ended = fmt.Sprintf("ended process %d; ", stopped.Ended)
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%sdetached %s; removed %d tables, %d managed neighbours; GRO off again at %d interfaces\n",
+				ended, cmp.Or(strings.Join(stopped.Links, ", "), "nothing"), stopped.Maps, stopped.Neighbours, stopped.Offloads)
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&pinPath, "pin-path", pins.DefaultPath, "as of weir lb run")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}

@@ -1,0 +1,154 @@
+package lb
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/balancing"
+	"github.com/weir-lb/weir/internal/control"
+	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/datapath/doctor"
+	"github.com/weir-lb/weir/internal/metrics"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+func newLBCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lb",
+		Short: "Run a layer-4 load balancer and talk to a running one",
+		Example: `  weir lb run -c weir.yaml --datapath ebpf --interface eth0,eth1
+  weir lb show --watch
+  weir lb flows --client 192.0.2.0/24 --sort expires
+  weir lb drain coaps/a
+  weir lb trace --reason no_backend,flow_table_full
+  weir lb stop`,
+		Args: cli.NoSuchCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	cmd.AddCommand(newLBRunCommand(), newLBStatusCommand(), newLBShowCommand(), newLBFlowsCommand(),
+		newLBTraceCommand(), newLBStopCommand(), newLBDecapCommand(), newLBRulesCommand(), newLBImportCommand())
+	cmd.AddCommand(newLBOverrideCommands()...)
+	return cmd
+}
+
+func newLBRunCommand() *cobra.Command {
+	var file cli.ConfigFile
+	var datapath string
+	var flags cli.ServeFlags
+	var kernel ebpfFlags
+	var queues nfqueueFlags
+	cmd := &cobra.Command{
+		Use:   "run FILE",
+		Short: "Run the load balancer of a configuration file",
+		Long: `Run the load balancer of a configuration file until interrupted.
+
+The file is watched: a change (also an atomic rename, also SIGHUP without a change) is compiled and applied as a whole.
+A bad change is refused with one line that names file, line, key and remedy; the last good configuration stays, and
+the error shows in the log, in 'weir lb status' and in the metrics.
+
+With --datapath ebpf, packets are steered in the kernel by programs and tables kept below --pin-path: they go on while
+weir is down, a restart takes them over with every flow, and only 'weir lb stop' ends them.
+
+With --datapath nfqueue, packets that iptables rules hand to netfilter queues get a fwmark, and routing by mark sends them on
+(mode mark).`,
+		Example: `  weir lb run -c weir.yaml --datapath udp
+  weir lb run -c weir.yaml --datapath ebpf --interface eth0,eth1
+  weir lb run -c weir.yaml --datapath ebpf --interface veth0 --hook tcx --pin-path /sys/fs/bpf/weir/edge
+  weir lb run -c weir.yaml --datapath nfqueue --queue 0:3
+  weir lb run -c weir.yaml --admin unix:/run/weir.sock --log json
+  kill -HUP PID     # of this balancer: read the file again`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := cli.NewLogger(cmd.ErrOrStderr(), flags.Log)
+			if err != nil {
+				return cli.UsageError(err)
+			}
+			return runLB(cmd.Context(), file.Path, datapath, &kernel, &queues, flags, log)
+		},
+	}
+	file.Add(cmd, " (YAML; see weir check)")
+	cmd.Args = file.Required
+	cmd.Flags().StringVar(&datapath, "datapath", "udp", "what carries the packets: ebpf, nfqueue or udp")
+	kernel.add(cmd)
+	queues.add(cmd)
+	flags.Add(cmd, cli.LBPart())
+	return cmd
+}
+
+func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues *nfqueueFlags, flags cli.ServeFlags, log *slog.Logger) (err error) {
+	var loop *control.Loop // set before the data path runs
+	file := config.NewFile(path)
+	log.Info("starting", "datapath", datapath, "configuration", path)
+	balancer, err := openDatapath(datapath, kernel, queues, log, balancing.Liveness(&loop, log))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		end := balancer.datapath.Close
+		if err != nil && balancer.abandon != nil {
+			end = balancer.abandon
+		}
+		if err := end(); err != nil {
+			log.Error("close data path", "error", err)
+		}
+	}()
+	loop = control.New(balancer.datapath, control.Options{Log: log})
+	text, err := loop.LoadFile(file)
+	if bad := (*config.Error)(nil); errors.As(err, &bad) || err != nil && text == nil {
+		return cli.UsageError(err)
+	}
+	if err != nil {
+		return err // the file is valid, but the machine refuses: an address is in use, a privilege is missing
+	}
+	warnOfLostReplies(loop.Snapshot(), log)
+	adminConfig := admin.Config{
+		Ready:    loop.Ready,
+		Status:   func() any { return balancer.statusOf(loop.Status()) },
+		Metrics:  func() []metrics.Sample { return append(balancing.Samples(loop), balancer.samples()...) },
+		Flows:    func(yield func(v1.Flow) bool) { balancer.flows(loop.Snapshot(), yield) },
+		Override: balancing.Override(loop),
+	}
+	if balancer.console != nil {
+		adminConfig.Console = balancer.console(loop)
+	}
+	adminConfig.Trace = balancer.trace
+	return cli.Serve(ctx, flags, log, adminConfig, file.Reload, balancer.datapath.Run,
+		func(ctx context.Context) error { return loop.Run(ctx, file, text) })
+}
+
+// warnOfLostReplies warns of DSR services whose replies this machine would drop.
+func warnOfLostReplies(snapshot *lb.Snapshot, log *slog.Logger) {
+	findings, err := doctor.OwnSource(snapshot)
+	if err != nil {
+		log.Warn("cannot check whether replies of DSR backends pass", "error", err)
+	}
+	for _, f := range findings {
+		log.Warn(f.What, "remedy", f.Remedy)
+	}
+}
+
+// balancer is an opened data path with what the admin API shows of it. console is nil if there is none.
+type balancer struct {
+	datapath control.Datapath
+	samples  func() []metrics.Sample
+	flows    func(snapshot *lb.Snapshot, yield func(v1.Flow) bool)
+	console  func(*control.Loop) func(ctx context.Context, in io.Reader, out io.Writer) error
+	abandon  func() error                                                                              // Close for a start that failed; nil: Close
+	status   func(v1.BalancerStatus) any                                                               // adds what the data path knows; nil: nothing
+	trace    func(ctx context.Context, query url.Values, write func(line any, flush bool) error) error // nil: not here
+}
+
+func (b *balancer) statusOf(s v1.BalancerStatus) any {
+	if b.status == nil {
+		return s
+	}
+	return b.status(s)
+}

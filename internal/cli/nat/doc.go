@@ -1,0 +1,2 @@
+// Package nat is weir nat: a UDP NAT and load balancer with a console, from the command line alone.
+package nat

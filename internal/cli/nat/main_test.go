@@ -1,0 +1,9 @@
+package nat
+
+import (
+	"testing"
+
+	"github.com/weir-lb/weir/internal/cli/clitest"
+)
+
+func TestMain(m *testing.M) { clitest.Main(m, Family()) }

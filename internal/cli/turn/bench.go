@@ -1,0 +1,129 @@
+package turn
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-lb/weir/internal/bench"
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/measuring"
+)
+
+func newTurnBenchCommand() *cobra.Command {
+	var (
+		config    bench.TurnConfig
+		bandwidth string
+		rates     []string
+		most      string
+		out       measuring.Output
+	)
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure what the TURN gateway and turncat carry and cost, as STUNner's benchmark does",
+		Long: `Start a gateway, a turncat for each client and a sink, send UDP through them, and print what arrived: the rows of each
+connection and their sum as iperf prints them, then CPU for a packet of each process. The same load is sent without TURN
+("direct") first, and with --with coturn,stunnerd also through coturn's turnserver and STUNner's stunnerd (in the PATH, or named
+by $WEIR_TURNSERVER and $WEIR_STUNNERD). Nothing else needs to be installed; iperf (version 2) is used where it is. As root
+everything runs in a network namespace of its own.
+
+  --road cat             client -> weir turn cat -> gateway -> sink, as STUNner's script does
+  --road direct-channel  the generator speaks ChannelData itself: what the gateway alone costs
+
+--sweep measures 64, 128, 256, 512, 1024 and 1200 bytes: costs at --rates, and the highest rate with less than 1 % loss.`,
+		Example: `  weir turn bench --clients 5 --duration 5s --size 1000 --bandwidth 100M
+  weir turn bench --clients 5 --duration 2s --size 1000 --bandwidth 10M --with coturn
+  sudo weir turn bench --sweep --with coturn,stunnerd --road direct-channel --report turn.html
+  sudo weir turn bench --road direct-channel --offload tcx --clients 5 --size 100 --bandwidth 20M
+  weir turn bench --road direct-channel --transport tcp --with coturn --clients 10 --duration 2s --size 160 --bandwidth 2M
+  weir turn bench --sweep --json > turn.json; weir bench report turn.json -o turn.html`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if config.Duration <= 0 {
+				return cli.UsageError(fmt.Errorf("--duration %v: write a length, such as 5s or 500ms", config.Duration))
+			}
+			if config.Bandwidth, err = parseBits(bandwidth); err != nil {
+				return cli.UsageError(fmt.Errorf("--bandwidth: %w", err))
+			}
+			if config.MaxRate, err = parseBits(most); err != nil {
+				return cli.UsageError(fmt.Errorf("--most: %w", err))
+			}
+			for _, text := range rates {
+				rate, err := parseBits(text)
+				if err != nil {
+					return cli.UsageError(fmt.Errorf("--rates: %w", err))
+				}
+				config.Rates = append(config.Rates, rate)
+			}
+			if err := config.Validate(); err != nil {
+				return cli.UsageError(err)
+			}
+			return runTurnBench(cmd, config, &out)
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVarP(&config.Clients, "clients", "n", 1, "turncats, or clients of the generator with --road direct-channel")
+	cli.DurationVar(flags, &config.Duration, "duration", 10*time.Second, "length of a load")
+	cli.OldFlag(cmd, "seconds", "t", "duration")
+	flags.IntVarP(&config.Size, "size", "s", 1200, "bytes of a packet, 40 to 1472")
+	flags.StringVarP(&bandwidth, "bandwidth", "b", "100000", "bits/s of each client, such as 100000, 100k or 10M")
+	flags.StringVarP(&config.Platform, "platform", "p", "local", "local; k8s is to come")
+	flags.StringVar(&config.Road, "road", bench.TurnRoadCat, "cat: through turncats; direct-channel: the generator speaks ChannelData")
+	flags.StringSliceVar(&config.With, "with", nil, "peers to compare with in the same run: "+strings.Join(bench.TurnPeers(), ", "))
+	flags.StringVar(&config.Generator, "generator", bench.GeneratorAuto, "iperf, builtin, or auto: iperf where it is installed, builtin for sweeps and direct-channel")
+	flags.StringVar(&config.Offload, "offload", "none", "of the gateway: none, auto, tcx, xdp; needs root")
+	flags.StringVar(&config.Network, "network", bench.NetworkAuto, "loopback; veth: clients, servers and sink on hosts of their own, needs root; auto: veth with an offload")
+	flags.StringVar(&config.Transport, "transport", bench.TransportUDP, "between the clients and the TURN server: udp, tcp")
+	flags.StringVar(&config.Direction, "direction", bench.DirectionUp, "of the packets: up (clients to sink), or with --road direct-channel down")
+	flags.IntVar(&config.Workers, "workers", 0, "workers of the gateway (default its own)")
+	flags.IntVar(&config.Burst, "burst", 0, "packets that a client of the built-in generator sends in a row (default 1, with direct-channel 8)")
+	flags.BoolVar(&config.NoGSO, "no-segment", false, "the built-in generator sends every packet by itself, without segmentation offload")
+	flags.BoolVar(&config.Sweep, "sweep", false, "measure all of --sizes, at --rates and at the highest rate that holds")
+	flags.IntSliceVar(&config.Sizes, "sizes", bench.TurnSizes(), "sizes of a sweep in bytes")
+	flags.StringSliceVar(&rates, "rates", []string{"20k"}, "of a sweep: packets/s of all clients at which costs are compared, such as 20k,120k")
+	flags.IntVar(&config.Rounds, "rounds", 3, "of a sweep: rounds of each rate, of --duration")
+	cli.DurationVar(flags, &config.Probe, "probe", time.Second, "of a sweep: length of a try when it looks for the highest rate")
+	flags.StringVar(&most, "most", "1M", "of a sweep: packets/s at which the search stops")
+	for letter, name := range map[string]string{"n": "clients", "s": "size", "b": "bandwidth", "p": "platform"} {
+		cli.OldShorthand(cmd, letter, name) // shorthands of STUNner's script; they have other meanings in weir nat and weir explain
+	}
+	out.Add(cmd)
+	return cmd
+}
+
+func runTurnBench(cmd *cobra.Command, config bench.TurnConfig, out *measuring.Output) error {
+	runs, err := measuring.Run(cmd, "", &config.Run, func(ctx context.Context) ([]*bench.TurnRun, error) {
+		return bench.Turn(ctx, config)
+	})
+	if err != nil {
+		return err
+	}
+	if out.AsJSON {
+		err = json.NewEncoder(cmd.OutOrStdout()).Encode(runs) // compact: histograms are long
+	} else {
+		err = bench.WriteTurn(cmd.OutOrStdout(), config, runs)
+	}
+	return errors.Join(err, measuring.WriteReport(out.Report, measuring.Draw(bench.Results(runs))))
+}
+
+// parseBits reads a number with an optional suffix k, M or G (powers of 1000).
+func parseBits(text string) (float64, error) {
+	digits, unit := text, 1.0
+	if text != "" {
+		if i := strings.IndexByte("kmg", text[len(text)-1]|0x20); i >= 0 {
+			digits, unit = text[:len(text)-1], math.Pow(1000, float64(i+1))
+		}
+	}
+	value, err := strconv.ParseFloat(digits, 64)
+	if err != nil || math.IsNaN(value) || math.IsInf(value, 0) {
+		return 0, fmt.Errorf("%q: write a number such as 100000, 100k or 10M", text)
+	}
+	return value * unit, nil
+}

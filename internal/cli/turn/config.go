@@ -1,0 +1,92 @@
+package turn
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/weir-lb/weir/internal/cli/files"
+	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/turn/stunnerd"
+)
+
+// gatewaySource is the source of a gateway's configuration: a file that is watched, or a URI.
+type gatewaySource struct {
+	file  *config.File // nil of a URI
+	uri   string
+	flags *gatewayFlags
+	limit int // instead of limits.unauthenticated; 0: none
+}
+
+// isURI distinguishes a TURN URI from the name of a file.
+func isURI(text string) bool {
+	scheme, _, _ := strings.Cut(text, ":")
+	return scheme == "turn" || scheme == "turns" || strings.Contains(text, "://") && scheme != "file"
+}
+
+// source parses the command line; it opens nothing.
+func (f *gatewayFlags) source(args []string) (*gatewaySource, error) {
+	if len(args) == 1 && !isURI(args[0]) {
+		if err := f.config.Args(nil, args); err != nil {
+			return nil, err
+		}
+		args = nil
+	}
+	limit, err := f.limit()
+	if err != nil {
+		return nil, err
+	}
+	peers := len(f.peers)+len(f.tcpPeers) > 0
+	switch {
+	case f.config.Path == "" && len(args) == 0:
+		return nil, errors.New("no configuration; name a FILE, or write turn://USER:PASSWORD@ADDRESS:PORT")
+	case f.config.Path != "" && len(args) > 0:
+		return nil, errors.New("-c and a TURN URI exclude each other; remove one")
+	case f.config.Path != "" && peers:
+		return nil, errors.New("--peers and --tcp-peers belong to a TURN URI; a file has clusters")
+	case len(args) > 1:
+		return nil, fmt.Errorf("%d TURN URIs; write one, or list the listeners in a file", len(args))
+	case len(args) == 1:
+		return &gatewaySource{uri: args[0], flags: f, limit: limit}, nil
+	}
+	path := strings.TrimPrefix(f.config.Path, "file://")
+	if scheme, _, ok := strings.Cut(path, "://"); ok || path == "k8s" {
+		return nil, fmt.Errorf("-c %s: a configuration is not fetched by %s; name a file, such as one that a ConfigMap mounts", path, scheme)
+	}
+	return &gatewaySource{file: config.NewFile(path), flags: f, limit: limit}, nil
+}
+
+// load reads the current configuration. text is for comparison by a watch.
+func (s *gatewaySource) load() (plan *files.GatewayPlan, text []byte, err error) {
+	if s.file == nil {
+		c, err := stunnerd.FromURI(s.uri, s.flags.peers, s.flags.tcpPeers)
+		if err != nil {
+			err = errors.New(strings.Replace(err.Error(), "clusters[0].endpoints", "--peers", 1))
+		}
+		return s.limited(&files.GatewayPlan{Gateway: c, Log: stunnerd.LogLevels{All: slog.LevelInfo}}), nil, err
+	}
+	text, err = s.file.Read()
+	if err != nil {
+		return nil, nil, fmt.Errorf("configuration: %w", err)
+	}
+	plan, err = s.parse(text)
+	return plan, text, err
+}
+
+// parse reads the text of the file.
+func (s *gatewaySource) parse(text []byte) (*files.GatewayPlan, error) {
+	plan, err := files.Gateway(s.file.Path(), text)
+	if err != nil {
+		return nil, err
+	}
+	return s.limited(plan), nil
+}
+
+// limited applies --unauthenticated.
+func (s *gatewaySource) limited(plan *files.GatewayPlan) *files.GatewayPlan {
+	if s.limit > 0 {
+		plan.Gateway.Limits.Unauthenticated = s.limit
+	}
+	return plan
+}

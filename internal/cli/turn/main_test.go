@@ -1,0 +1,10 @@
+package turn
+
+import (
+	"testing"
+
+	"github.com/weir-lb/weir/internal/cli/bench"
+	"github.com/weir-lb/weir/internal/cli/clitest"
+)
+
+func TestMain(m *testing.M) { clitest.Main(m, Family(), bench.Family()) }

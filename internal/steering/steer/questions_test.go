@@ -1,0 +1,263 @@
+package steer_test
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/steering/flow"
+	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/steering/packet"
+	"github.com/weir-lb/weir/internal/steering/steer"
+)
+
+const cidSpec = `maglev_size: 251
+services:
+- name: pool
+  mode: l2dsr
+  vips: [{address: 192.0.2.1, protocol: udp, port: 5684}]
+  cid: {protocols: [dtls12], layouts: [{length: 6, owner: {offset: 0, bits: 8}}]}
+  backends: [{name: a, address: 10.1.0.1, nodes: [1]}, {name: b, address: 10.1.0.2, nodes: [2]}]
+- name: plain
+  mode: l2dsr
+  vips: [{address: 192.0.2.2, protocol: udp, port: 5684}, {address: 192.0.2.1, protocol: tcp, port: 5684}]
+  backends: [{name: a, address: 10.1.0.1}]
+`
+
+// Whether a datagram's connection id names an owner that is alive.
+func TestNamesOwner(t *testing.T) {
+	record := func(owner string) []byte {
+		b, err := hex.DecodeString("19fefd00010000000000" + "07" + owner + "0a0b0c0d0e0004aabbccdd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	at := func(vip string, proto uint8) flow.Key {
+		return flow.NewKey(netip.MustParseAddrPort("10.0.0.1:5000"), netip.MustParseAddrPort(vip), proto)
+	}
+	snapshot := compile(t, cidSpec)
+	down := *snapshot.Services[1]
+	if down.Name != "pool" {
+		t.Fatal(down.Name)
+	}
+	owner := "02"
+	named := func(s *lb.Snapshot, k flow.Key, payload []byte) bool {
+		return steer.New(s, steer.Options{}).NamesOwner(k, payload)
+	}
+	overridden := func(target lb.Target, o lb.Override) *lb.Snapshot {
+		s := snapshotWith(t, cidSpec, (*lb.Overrides)(nil).With(target, lb.FromOperator, o))
+		return s
+	}
+	for what, c := range map[string]struct{ got, want bool }{
+		"a living owner":   {named(snapshot, at("192.0.2.1:5684", flow.ProtoUDP), record(owner)), true},
+		"nobody's id":      {named(snapshot, at("192.0.2.1:5684", flow.ProtoUDP), record("09")), false},
+		"no CID":           {named(snapshot, at("192.0.2.1:5684", flow.ProtoUDP), nil), false},
+		"no service":       {named(snapshot, at("192.0.2.9:5684", flow.ProtoUDP), record(owner)), false},
+		"service without":  {named(snapshot, at("192.0.2.2:5684", flow.ProtoUDP), record(owner)), false},
+		"another protocol": {named(snapshot, at("192.0.2.1:5684", flow.ProtoTCP), record(owner)), false},
+		"owner drains":     {named(overridden(lb.Target{Service: "pool", Backend: "b"}, lb.OverrideDrain), at("192.0.2.1:5684", flow.ProtoUDP), record(owner)), true},
+		"owner is down":    {named(overridden(lb.Target{Service: "pool", Backend: "b"}, lb.OverrideDown), at("192.0.2.1:5684", flow.ProtoUDP), record(owner)), false},
+		"service is down":  {named(overridden(lb.Target{Service: "pool"}, lb.OverrideDown), at("192.0.2.1:5684", flow.ProtoUDP), record(owner)), false},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: %t", what, c.got)
+		}
+	}
+}
+
+func snapshotWith(t *testing.T, text string, overrides *lb.Overrides) *lb.Snapshot {
+	t.Helper()
+	s, err := lb.Compile(decode(t, text), overrides, lb.AllCaps())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// An error about a flow of another worker goes to that worker's backend, if it is one of the snapshot in force, is up, and the
+// mode needs no entry to translate. What this worker knows itself goes first.
+func TestErrorsAboutFlowsOfOtherWorkers(t *testing.T) {
+	const line = "unreachable 10.9.9.9 about udp 192.0.2.1:5684 > 10.0.0.1:5000 01"
+	about := func(e *steer.Engine, owner *lb.Backend) steer.Decision {
+		d, err := packet.ParseText(line)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p packet.Packet
+		if err := packet.Parse(d.Packets[0], &p); err != nil {
+			t.Fatal(err)
+		}
+		return e.ErrorAbout(&p, owner, 0)
+	}
+	for _, mode := range []string{"l2dsr", "nat"} {
+		text := strings.Replace(natSpec, "mode: nat", "mode: "+mode, 1)
+		snapshot := compile(t, text)
+		e := steer.New(snapshot, steer.Options{})
+		guess := about(e, nil)
+		if (guess.Reason == lb.ReasonICMPError) != (mode != "nat") || mode == "nat" && guess.Reason != lb.ReasonICMPUnknown {
+			t.Errorf("mode %s, nobody knows the flow: %s", mode, guess.Reason)
+		}
+		for _, b := range snapshot.Services[0].Backends {
+			if d := about(e, b); mode == "nat" && d.Reason != lb.ReasonICMPUnknown || mode != "nat" && d.Backend != b {
+				t.Errorf("mode %s, another worker has %s: %s to %v", mode, b.Name, d.Reason, d.Backend)
+			}
+			if d := about(e, nil); d.Backend != guess.Backend {
+				t.Error("what was lent for one error is used for the next")
+			}
+		}
+		// Of another snapshot, or down: no owner.
+		for _, b := range compile(t, text).Services[0].Backends {
+			if d := about(e, b); d.Backend != guess.Backend {
+				t.Errorf("mode %s: the backend of another snapshot is used", mode)
+			}
+		}
+		two := compile(t, text+"- {name: zone, mode: l2dsr, vips: [{address: 192.0.2.99, protocol: udp, port: 1}], backends: [{name: z, address: 10.1.0.9}]}\n")
+		if d := about(e, two.Services[1].Backends[0]); d.Backend != guess.Backend {
+			t.Errorf("mode %s: the backend of a service that is not there is used", mode)
+		}
+		downed := snapshotWith(t, text, (*lb.Overrides)(nil).With(lb.Target{Service: "pool", Backend: "a"}, lb.FromOperator, lb.OverrideDown))
+		e = steer.New(downed, steer.Options{})
+		if d := about(e, downed.Services[0].Backend("a")); d.Backend != nil && d.Backend.Name == "a" {
+			t.Errorf("mode %s: a backend that is down gets an error", mode)
+		}
+		// Its own entry goes first.
+		e = steer.New(snapshot, steer.Options{})
+		own := give(t, e, "udp 10.0.0.1:5000 > 192.0.2.1:5684", 0).Backend
+		if d := about(e, snapshot.Services[0].Backends[(own.Index+1)%3]); d.Backend != own {
+			t.Errorf("mode %s: %s, and this worker has the flow at %s", mode, d.Backend.Name, own.Name)
+		}
+	}
+}
+
+// Who has a flow, and lists that end when they are told to.
+func TestOwnersAndLists(t *testing.T) {
+	e := steer.New(compile(t, natSpec), steer.Options{})
+	k := key(t, 1)
+	if e.Owner(k, 0) != nil {
+		t.Error("a flow that never was has an owner")
+	}
+	first := e.Datagram(k, nil, 0)
+	if e.Owner(k, 0) != first.Backend || e.Owner(k, time.Hour) != nil {
+		t.Errorf("owner %v, later %v", e.Owner(k, 0), e.Owner(k, time.Hour))
+	}
+	drained := snapshotWith(t, natSpec, (*lb.Overrides)(nil).With(lb.Target{Service: "pool", Backend: first.Backend.Name}, lb.FromOperator, lb.OverrideDrain))
+	e.SetSnapshot(drained)
+	if b := e.Owner(k, 0); b == nil || b.Name != first.Backend.Name {
+		t.Errorf("drained: owner %v", b)
+	}
+	e.SetSnapshot(snapshotWith(t, natSpec, (*lb.Overrides)(nil).With(lb.Target{Service: "pool", Backend: first.Backend.Name}, lb.FromOperator, lb.OverrideDown)))
+	if e.Owner(k, 0) != nil {
+		t.Error("an owner that is down")
+	}
+	e.SetSnapshot(compile(t, strings.Replace(natSpec, "name: "+first.Backend.Name+",", "name: other,", 1)))
+	if e.Owner(k, 0) != nil {
+		t.Error("an owner that is gone")
+	}
+	for range e.Flows(0) {
+		t.Error("a flow whose backend is gone is listed")
+	}
+	e.SetSnapshot(compile(t, natSpec))
+	n := 0
+	for range e.Backends() {
+		n++
+		break
+	}
+	marked := steer.New(compile(t, rulesSpec), steer.Options{})
+	for range marked.Rules() {
+		n++
+		break
+	}
+	e.Datagram(k, nil, 0)
+	e.Datagram(key(t, 2), nil, 0)
+	for range e.Flows(0) {
+		n++
+		break
+	}
+	if n != 3 || e.NumBackends() != 3 {
+		t.Errorf("%d of 3 lists gave one thing; %d backends", n, e.NumBackends())
+	}
+	// A decision of a snapshot that is gone counts for no service of this one.
+	e.Count(lb.ReasonSendFailed, first.Service)
+	if e.ServiceReasons(0)[lb.ReasonSendFailed] != 0 || e.Reasons()[lb.ReasonSendFailed] != 1 {
+		t.Error("counted for another generation")
+	}
+	// Fragments, and what was handed to the tier, expire too.
+	give(t, e, "udp 10.0.0.1:5000 > 192.0.2.1:5684 payload=3000 id=9 frag=1400 piece=2", 0)
+	if e.Tables().Fragments.Held != 1 {
+		t.Fatal("no fragment is held")
+	}
+	if e.Expire(time.Hour, -1); e.Tables().Fragments.Entries != 0 {
+		t.Error("fragments stay")
+	}
+}
+
+// A flow rule takes every kind of ICMPv6 but what keeps the link itself alive, and of IPv4 everything.
+func TestLinkTrafficStays(t *testing.T) {
+	const text = `maglev_size: 251
+no_service_mark: %d
+services: [{name: all, mode: mark, flows: [{name: all, %s}], backends: [{name: a, mark: 101}]}]
+`
+	all := steer.New(compile(t, fmt.Sprintf(text, 0, "priority: 1")), steer.Options{})
+	other := steer.New(compile(t, fmt.Sprintf(text, 8, "protocols: [tcp]")), steer.Options{})
+	link := func(kind int) bool { return kind >= 130 && kind <= 137 || kind == 143 }
+	for kind := 5; kind < 256; kind++ {
+		for _, version := range []int{4, 6} {
+			raw := []byte{byte(kind), 0, 0, 0, 0, 0, 0, 0}
+			head := make([]byte, 40)
+			head[0], head[5], head[6], head[7], head[8], head[24] = 0x60, 8, 58, 255, 0x20, 0x20
+			if version == 4 {
+				head = make([]byte, 20)
+				head[0], head[3], head[8], head[9], head[12], head[16] = 0x45, 28, 64, 58, 10, 192
+				var sum uint32
+				for i := 0; i < 20; i += 2 {
+					sum += uint32(binary.BigEndian.Uint16(head[i:]))
+				}
+				binary.BigEndian.PutUint16(head[10:], ^uint16(sum+sum>>16))
+			}
+			var p packet.Packet
+			if err := packet.Parse(append(head, raw...), &p); err != nil {
+				t.Fatalf("ICMPv6 type %d: %v", kind, err)
+			}
+			stays := version == 6 && link(kind)
+			d := all.Packet(&p, 0)
+			if taken := d.Action == lb.Forward; taken == stays {
+				t.Errorf("version %d, type %d: %s", version, kind, d.Reason)
+			}
+			if d := other.Packet(&p, 0); (d.Mark == 0) != stays {
+				t.Errorf("version %d, type %d, of no service: mark %d", version, kind, d.Mark)
+			}
+		}
+	}
+}
+
+// The bound of entries for new flows in the modes that need none: the table's size once per UDP timeout, when it is more than
+// three quarters full; each new flow is forwarded all the same.
+func TestEntriesOfAFullTable(t *testing.T) {
+	e := steer.New(compile(t, "limits: {flows: 1200}\n"+strings.Replace(natSpec, "mode: nat", "mode: l2dsr", 1)), steer.Options{})
+	entered := func(from, to int, now time.Duration) (n int) {
+		for i := from; i < to; i++ {
+			d := e.Datagram(key(t, i), nil, now)
+			if d.Action != lb.Forward {
+				t.Fatal(d.Reason)
+			}
+			if d.New {
+				n++
+			}
+		}
+		return n
+	}
+	if n := entered(0, 901, 0); n != 901 {
+		t.Errorf("%d of 901 have an entry", n)
+	}
+	if n := entered(901, 1101, time.Second); n != 10 { // 1200 flows in 120 s; a burst of a second
+		t.Errorf("%d have an entry in a table that is three quarters full, want 10", n)
+	}
+	if n := entered(1101, 1201, 2*time.Second); n != 10 {
+		t.Errorf("%d have an entry a second later, want 10", n)
+	}
+}
