@@ -15,8 +15,6 @@ const (
 	// MaxClients is the maximum number of clients of one Load. The header limits it, not the channel numbers of RFC
 	// 8656.
 	MaxClients = 1 << 14
-	// Channel is the number that every client binds for the sink (RFC 8656 section 12).
-	Channel = 0x4000
 )
 
 // Config describes the clients and the far end.
@@ -114,7 +112,6 @@ const (
 	maxRefreshInterval = 200 * time.Second // a permission lasts 300 s (RFC 8656 section 9)
 	sinkRoom           = 32 << 20
 	clientRoom         = 4 << 20
-	channelHead        = 4
 )
 
 // withDefaults checks the configuration and sets the defaults.
