@@ -46,8 +46,7 @@ func (c *Config) connected() bool { return c.Peer.IsValid() }
 
 // Group is a set of sockets that share one address.
 type Group struct {
-	conns    []*Conn
-	steering *steeringMaps
+	conns []*Conn
 }
 
 // Listen opens the sockets of a group and attaches the steering program, if one is configured.
@@ -122,10 +121,6 @@ func (g *Group) Close() error {
 	var errs []error
 	for _, c := range g.conns {
 		errs = append(errs, c.Close())
-	}
-	if g.steering != nil {
-		errs = append(errs, g.steering.close())
-		g.steering = nil
 	}
 	return errors.Join(errs...)
 }
