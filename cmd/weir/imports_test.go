@@ -79,7 +79,7 @@ func mayImport() map[string]may {
 		"datapath/nfqueue/rules":  {ours: "steering/lb", others: "github.com/vishvananda/"},
 		"datapath/udpnat":         {ours: "api/v1 metrics steering/lb steering/flow steering/steer steering/evict udpio workers"},
 		"workers":                 {ours: "steering/slab"},
-		"udpio":                   {others: "github.com/cilium/ebpf"},
+		"udpio":                   {},
 		"coap/message":            {},
 		"coap/stream":             {ours: "coap/message"},
 		"coap/exchange":           {ours: "coap/message steering/heap"},

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -162,8 +161,7 @@ func udpDumpFlows() int {
 
 // metrics are the daemon's.
 func (r *dumpRun) metrics(ctx context.Context) (map[string]float64, error) {
-	text, err := r.Daemons[0].Do(ctx, http.MethodGet, "/metrics", "")
-	return metricSums(text), err
+	return r.Daemons[0].Metrics(ctx)
 }
 
 // fill has at least so many flows answered, and returns how many the data path holds for proven. It sends a few more flows: in the

@@ -251,7 +251,7 @@ func (r *floodRun) sessions(ctx context.Context) float64 {
 	if err != nil {
 		return 0
 	}
-	return metricSums(text)["weir_coap_engine_handshakes_total"]
+	return programs.ParseMetrics(text)["weir_coap_engine_handshakes_total"]
 }
 
 // floodFlows has flows that were there before, new ones, and datagrams in fragments.

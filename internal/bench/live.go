@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
 
@@ -128,8 +127,8 @@ func (p *path) steeredByCID(ctx context.Context) (sum uint64, err error) {
 	if !p.cid {
 		return 0, nil
 	}
-	text, err := p.Daemons[0].Do(ctx, http.MethodGet, "/metrics", "")
-	for name, value := range metricSums(text) {
+	metrics, err := p.Daemons[0].Metrics(ctx)
+	for name, value := range metrics {
 		if strings.HasPrefix(name, reasonMetric+"{") && strings.Contains(name, `reason="cid"`) {
 			sum += uint64(value)
 		}

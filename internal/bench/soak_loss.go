@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 // kindLosses is the kind of the result that says where packets were lost; its figures are named PLACE: WHAT.
@@ -144,7 +145,7 @@ var (
 
 // addCounters adds what a process says of itself.
 func (l soakLosses) addCounters(process string, text []byte) {
-	for name, value := range metricSums(text) {
+	for name, value := range programs.ParseMetrics(text) {
 		family, labels, _ := strings.Cut(name, "{")
 		reason := (family == "weir_packets_total" || family == "weir_turn_listener_reasons_total") && labels != "" && !ordinaryReason.MatchString(labels)
 		if reason || family == name && strings.HasSuffix(family, "_total") && lossCounter.MatchString(family) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/testbed/measure"
+	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 // A gauge levels off by its last third: what it did before does not matter, noise and single peaks do not either.
@@ -56,7 +57,7 @@ func TestLevelOf(t *testing.T) {
 }
 
 func TestMetricSums(t *testing.T) {
-	sums := metricSums([]byte("# HELP weir_x it\n# TYPE weir_x gauge\nweir_x{a=\"1 2\"} 3\nweir_x{a=\"b\"} 1.5e1\ngo_goroutines 7\nbroken\n"))
+	sums := programs.ParseMetrics([]byte("# HELP weir_x it\n# TYPE weir_x gauge\nweir_x{a=\"1 2\"} 3\nweir_x{a=\"b\"} 1.5e1\ngo_goroutines 7\nbroken\n"))
 	if len(sums) != 4 || sums["weir_x"] != 18 || sums[`weir_x{a="b"}`] != 15 || sums["go_goroutines"] != 7 {
 		t.Errorf("%v", sums)
 	}

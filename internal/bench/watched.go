@@ -1,13 +1,9 @@
 package bench
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"fmt"
-	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -83,12 +79,11 @@ func (w *watched) sample(ctx context.Context, at time.Duration) {
 	if w.alone {
 		return
 	}
-	text, err := w.daemon.Do(ctx, http.MethodGet, "/metrics", "")
+	metrics, err := w.daemon.Metrics(ctx)
 	if err != nil {
 		w.missed++
 		return
 	}
-	metrics := metricSums(text)
 	w.add(gaugeHeap, "bytes", at, metrics["go_memstats_heap_inuse_bytes"])
 	w.add(gaugeGoroutines, "", at, metrics["go_goroutines"])
 	for _, table := range w.tables {
@@ -112,24 +107,4 @@ func (w *watched) add(name, unit string, at time.Duration, value float64) {
 	}
 	series.At = append(series.At, at.Seconds())
 	series.Values = append(series.Values, value)
-}
-
-// metricSums reads Prometheus' text format: each metric with its labels as written, and its sum over them.
-func metricSums(text []byte) map[string]float64 {
-	sums := map[string]float64{}
-	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
-		line := lines.Text()
-		space := strings.LastIndexByte(line, ' ')
-		if space < 0 || line[0] == '#' {
-			continue
-		}
-		name, _, _ := strings.Cut(line[:space], "{")
-		if value, err := strconv.ParseFloat(line[space+1:], 64); err == nil {
-			sums[name] += value
-			if name != line[:space] {
-				sums[line[:space]] = value
-			}
-		}
-	}
-	return sums
 }

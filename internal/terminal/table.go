@@ -28,6 +28,11 @@ func NewTable(out io.Writer, right bool) *Table { return &Table{out: out, right:
 // Write takes lines. Nothing is printed before Flush.
 func (t *Table) Write(text []byte) (int, error) { return t.text.Write(text) }
 
+// Pair adds a line of a status: a name, and its value in a format.
+func (t *Table) Pair(name, format string, args ...any) {
+	fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...))
+}
+
 // Flush prints what was written since the last Flush.
 func (t *Table) Flush() error {
 	text := Fit(t.text.String(), Width(t.out), t.right)

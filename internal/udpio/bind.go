@@ -135,7 +135,7 @@ func adoptConn(config Config, fd int) (*Conn, error) {
 // prepare creates the state for reads and writes.
 func (c *Conn) prepare() {
 	config := &c.config
-	control := config.Timestamps || config.Drops || config.Coalesce || c.wildcard && !config.NoLocal
+	control := config.Drops || config.Coalesce || c.wildcard
 	c.read = newReader(config.Batch, control)
 	c.write = newConnWriter(c)
 }

@@ -30,9 +30,6 @@ func parseControl(control []byte, m *Message) (drops uint32, hasDrops bool) {
 		}
 		data := control[cmsgHeader:length]
 		switch {
-		case header.Level == unix.SOL_SOCKET && header.Type == unix.SO_TIMESTAMPNS && len(data) >= 16:
-			stamp := (*unix.Timespec)(unsafe.Pointer(&data[0]))
-			m.Time = stamp.Nano()
 		case header.Level == unix.SOL_SOCKET && header.Type == unix.SO_RXQ_OVFL && len(data) >= 4:
 			drops, hasDrops = *(*uint32)(unsafe.Pointer(&data[0])), true
 		case header.Level == unix.IPPROTO_IP && header.Type == unix.IP_PKTINFO && len(data) >= unix.SizeofInet4Pktinfo:

@@ -5,7 +5,7 @@
 // wake-up of a worker that is blocked in the kernel.
 //
 //	Listen ─► Group ─┬─ Conn 0 ── worker 0      one reuse-port socket per worker; the kernel's hash, or a
-//	                 ├─ Conn 1 ── worker 1      classic BPF or eBPF program (SteerRule), picks the socket
+//	                 ├─ Conn 1 ── worker 1      classic BPF program (SteerRule), picks the socket
 //	                 └─ …
 //	Dial   ─► Socket ┐
 //	Dial   ─► Socket ┼─► Poller ── worker       many outgoing sockets of one worker in one epoll set

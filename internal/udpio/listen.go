@@ -23,11 +23,8 @@ type Config struct {
 	// ReadBuffer and WriteBuffer are the sizes of the kernel's buffers in bytes, 0 for the system's default. The
 	// kernel limits them to net.core.rmem_max and wmem_max unless the process has CAP_NET_ADMIN.
 	ReadBuffer, WriteBuffer int
-	// Timestamps fills Message.Time, Drops counts Stats.Dropped. Each costs some 30 ns a datagram.
-	Timestamps, Drops bool
-	// NoLocal leaves Message.Local empty also on wildcard sockets: the kernel then chooses the source address of
-	// replies.
-	NoLocal bool
+	// Drops counts Stats.Dropped, which costs some 30 ns a datagram.
+	Drops bool
 	// NoSegment sends every datagram by itself.
 	NoSegment bool
 	// Coalesce lets the kernel deliver runs of datagrams of one flow as one Message with Segment set (UDP_GRO).
@@ -35,9 +32,6 @@ type Config struct {
 	Coalesce bool
 	// OnlyIPv6 prevents an IPv6 wildcard socket from receiving IPv4.
 	OnlyIPv6 bool
-	// Share lets the group join a group of another process of this user on the address. Otherwise an address in use
-	// is an error, even if that process uses SO_REUSEPORT.
-	Share bool
 	// Steer selects the socket of the group for each datagram; nil leaves it to the kernel's hash of the 4-tuple.
 	Steer *Steering
 }
@@ -46,8 +40,7 @@ func (c *Config) connected() bool { return c.Peer.IsValid() }
 
 // Group is a set of sockets that share one address.
 type Group struct {
-	conns    []*Conn
-	steering *steeringMaps
+	conns []*Conn
 }
 
 // Listen opens the sockets of a group and attaches the steering program, if one is configured.
@@ -68,7 +61,7 @@ func Listen(config Config) (*Group, error) {
 	}
 	g := &Group{}
 	for i := range config.Sockets {
-		conn, err := open(config, config.Sockets > 1 && (i > 0 || config.Share))
+		conn, err := open(config, i > 0)
 		if err != nil {
 			_ = g.Close()
 			return nil, fmt.Errorf("listen on %v: %w", config.Addr, err)
@@ -122,10 +115,6 @@ func (g *Group) Close() error {
 	var errs []error
 	for _, c := range g.conns {
 		errs = append(errs, c.Close())
-	}
-	if g.steering != nil {
-		errs = append(errs, g.steering.close())
-		g.steering = nil
 	}
 	return errors.Join(errs...)
 }
@@ -191,11 +180,10 @@ func (c *Conn) setOptions(reusePort bool) error {
 	}{
 		{reusePort, "SO_REUSEPORT", unix.SOL_SOCKET, unix.SO_REUSEPORT, 1, false},
 		{c.v6, "IPV6_V6ONLY", unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, boolInt(config.OnlyIPv6 || !c.wildcard), false},
-		{config.Timestamps, "SO_TIMESTAMPNS", unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1, false},
 		{config.Drops, "SO_RXQ_OVFL", unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1, false},
 		{config.Coalesce, "UDP_GRO", unix.SOL_UDP, unix.UDP_GRO, 1, false},
-		{c.wildcard && !config.NoLocal && !c.v6, "IP_PKTINFO", unix.IPPROTO_IP, unix.IP_PKTINFO, 1, false},
-		{c.wildcard && !config.NoLocal && c.v6, "IPV6_RECVPKTINFO", unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1, false},
+		{c.wildcard && !c.v6, "IP_PKTINFO", unix.IPPROTO_IP, unix.IP_PKTINFO, 1, false},
+		{c.wildcard && c.v6, "IPV6_RECVPKTINFO", unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1, false},
 		{config.ReadBuffer > 0, "SO_RCVBUF", unix.SOL_SOCKET, unix.SO_RCVBUF, config.ReadBuffer, false},
 		{config.WriteBuffer > 0, "SO_SNDBUF", unix.SOL_SOCKET, unix.SO_SNDBUF, config.WriteBuffer, false},
 		// Beyond the system's limit; needs a privilege, but may fail.

@@ -34,8 +34,6 @@ type Message struct {
 	// Local is the address to which a datagram was sent, set on wildcard sockets only. For a write it is the source
 	// address, or the zero Addr to let the kernel choose.
 	Local netip.Addr
-	// Time is when the kernel received the datagram in Unix nanoseconds, 0 unless Config.Timestamps.
-	Time int64
 	// Segment, if not 0, is the length in bytes of each of the datagrams that Buf[:N] contains back to back; the last
 	// one may be shorter. Reads set it only under Config.Coalesce.
 	Segment int

@@ -62,7 +62,6 @@ func (r *Reader) take(m *Message, i int) (drops uint32, ok bool) {
 	m.N = int(r.headers[i].Len)
 	m.Addr = getSockaddr(&r.names[i])
 	m.Segment = 0
-	m.Time = 0
 	m.Local = netip.Addr{}
 	m.Truncated = h.Flags&unix.MSG_TRUNC != 0
 	if r.control == nil {

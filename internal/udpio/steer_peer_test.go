@@ -57,7 +57,7 @@ func TestSteerByPeer(t *testing.T) {
 func TestSteerByPeerTakesNoRules(t *testing.T) {
 	_, err := udpio.Listen(udpio.Config{
 		Addr: netip.MustParseAddrPort("127.0.0.1:0"), Sockets: 2,
-		Steer: &udpio.Steering{ByPeer: true, Rules: []udpio.SteerRule{udpio.SteerQUIC(0, 0, 1)}},
+		Steer: &udpio.Steering{ByPeer: true, Rules: []udpio.SteerRule{udpio.SteerDTLS12(0, 0, 1)}},
 	})
 	if err == nil {
 		t.Fatal("rules beside ByPeer were accepted")

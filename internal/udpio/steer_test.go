@@ -1,7 +1,6 @@
 package udpio_test
 
 import (
-	"errors"
 	"net/netip"
 	"runtime"
 	"runtime/debug"
@@ -11,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/udpio"
@@ -54,56 +52,33 @@ func steeredTo(t *testing.T, g *udpio.Group, payload []byte) int {
 }
 
 func TestSteering(t *testing.T) {
-	rules := []udpio.SteerRule{
-		udpio.SteerDTLS12(1, 4, 0x0f), udpio.SteerDTLS13(0, 0, 0x03), udpio.SteerQUIC(2, 0, 0xff),
-	}
-	for _, ebpfProgram := range []bool{false, true} {
-		g, err := udpio.Listen(udpio.Config{Addr: loopback4, Sockets: 4, Steer: &udpio.Steering{Rules: rules, EBPF: ebpfProgram}})
-		if ebpfProgram && (errors.Is(err, unix.EPERM) || errors.Is(err, ebpf.ErrNotSupported)) {
-			t.Skipf("no privilege for eBPF: %v", err)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer g.Close()
-		for i := range 40 {
-			want := i % 4
-			for name, payload := range map[string][]byte{
-				"dtls12": record(byte(i), byte(want<<4|i&0x0f), 7, 7),
-				"dtls13": {0x30 | byte(i&7), byte(i<<2 | want), 1, 2, 3},
-				"quic":   {0x40 | byte(i&0x3f), 9, 9, byte(want), 8},
-			} {
-				if got := steeredTo(t, g, payload); got != want {
-					t.Fatalf("ebpf=%v %s: value %d went to socket %d", ebpfProgram, name, want, got)
-				}
-			}
-		}
-		// What no rule fits, what is short, and values without a socket spread by the kernel's hash.
+	g := listen(t, udpio.Config{Addr: loopback4, Sockets: 4, Steer: &udpio.Steering{Rules: []udpio.SteerRule{
+		udpio.SteerDTLS12(1, 4, 0x0f),
+		{FirstMask: 0xf0, FirstValue: 0x30, Offset: 1, Mask: 0x03}, // DTLS 1.3
+		{FirstMask: 0xc0, FirstValue: 0x40, Offset: 3, Mask: 0xff}, // QUIC
+	}}})
+	for i := range 40 {
+		want := i % 4
 		for name, payload := range map[string][]byte{
-			"handshake": {22, 0xfe, 0xfd}, "empty": {}, "one byte": {25}, "short": record()[:11], "no socket": record(0, 0xf0),
+			"dtls12": record(byte(i), byte(want<<4|i&0x0f), 7, 7),
+			"dtls13": {0x30 | byte(i&7), byte(i<<2 | want), 1, 2, 3},
+			"quic":   {0x40 | byte(i&0x3f), 9, 9, byte(want), 8},
 		} {
-			seen := map[int]bool{}
-			for range 64 {
-				seen[steeredTo(t, g, payload)] = true
-			}
-			if len(seen) < 2 {
-				t.Errorf("ebpf=%v: %s always went to the same socket", ebpfProgram, name)
+			if got := steeredTo(t, g, payload); got != want {
+				t.Fatalf("%s: value %d went to socket %d", name, want, got)
 			}
 		}
-		if !ebpfProgram {
-			if g.Assign(0, 1) == nil {
-				t.Error("assigned a value without eBPF")
-			}
-			continue
+	}
+	// What no rule fits, what is short, and values without a socket spread by the kernel's hash.
+	for name, payload := range map[string][]byte{
+		"handshake": {22, 0xfe, 0xfd}, "empty": {}, "one byte": {25}, "short": record()[:11], "no socket": record(0, 0xf0),
+	} {
+		seen := map[int]bool{}
+		for range 64 {
+			seen[steeredTo(t, g, payload)] = true
 		}
-		if err := g.Assign(0, 3); err != nil {
-			t.Fatal(err)
-		}
-		if got := steeredTo(t, g, record(0, 0)); got != 3 {
-			t.Errorf("value 0 was assigned to socket 3, went to %d", got)
-		}
-		if g.Assign(0, 4) == nil {
-			t.Error("assigned to a socket that is not there")
+		if len(seen) < 2 {
+			t.Errorf("%s always went to the same socket", name)
 		}
 	}
 }

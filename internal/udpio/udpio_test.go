@@ -169,10 +169,9 @@ func TestWildcardAnswersFromTheAddressAsked(t *testing.T) {
 	}
 }
 
-func TestTimestampsAndDrops(t *testing.T) {
+func TestDrops(t *testing.T) {
 	a := listen(t, udpio.Config{Addr: loopback4}).Conn(0)
-	b := listen(t, udpio.Config{Addr: loopback4, Timestamps: true, Drops: true, ReadBuffer: 4096}).Conn(0)
-	before := time.Now().Add(-time.Minute).UnixNano()
+	b := listen(t, udpio.Config{Addr: loopback4, Drops: true, ReadBuffer: 4096}).Conn(0)
 	messages := udpio.NewMessages(1, 1000)
 	sent, read := 0, 0
 	end := time.Now().Add(3 * timeout)
@@ -182,9 +181,6 @@ func TestTimestampsAndDrops(t *testing.T) {
 			t.Fatal(err)
 		}
 		read += n
-		if n == 1 && (messages[0].Time < before || messages[0].Time > time.Now().Add(time.Minute).UnixNano()) {
-			t.Fatalf("time stamp %d", messages[0].Time)
-		}
 		return n == 1
 	}
 	for range 200 {
@@ -304,10 +300,6 @@ func TestAddressInUse(t *testing.T) {
 		_ = other.Close()
 		t.Fatal("joined the group of another")
 	}
-	shared := listen(t, udpio.Config{Addr: g.LocalAddr(), Sockets: 2, Share: true})
-	if shared.LocalAddr() != g.LocalAddr() {
-		t.Fatal("shared group elsewhere")
-	}
 }
 
 func TestConfigErrors(t *testing.T) {
@@ -342,7 +334,7 @@ func TestConnected(t *testing.T) {
 }
 
 func TestNoAllocations(t *testing.T) {
-	for _, config := range []udpio.Config{{Addr: loopback4}, {Addr: loopback6}, {Timestamps: true, Drops: true}} {
+	for _, config := range []udpio.Config{{Addr: loopback4}, {Addr: loopback6}, {Drops: true}} {
 		a, b := listen(t, config).Conn(0), listen(t, config).Conn(0)
 		to := b.LocalAddr()
 		if to.Addr().IsUnspecified() {

@@ -275,8 +275,8 @@ func (s *system) tick(ctx context.Context, snap client.Snapshot) (tick, error) {
 	t := tick{
 		at: snap.Elapsed.Seconds(), p50: snap.P50, p99: snap.P99,
 		rate:            float64(snap.Interval.Requests) / max(snap.Period.Seconds(), 0.001),
-		retransmissions: snap.Total.Retransmissions, errors: snap.Total.Errors, requests: snap.Total.Requests,
-		lost: snap.Total.LostSessions, rehandshakes: snap.Total.Rehandshakes, drained: s.before.drained,
+		retransmissions: snap.Total.Retransmissions, errors: snap.Total.Errors,
+		lost: snap.Total.LostSessions, drained: s.before.drained,
 	}
 	plain := s.plain.stats()
 	t.plainLost, t.plainMade, t.plainRequests = plain.LostSessions, plain.Handshakes, plain.Requests

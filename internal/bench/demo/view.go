@@ -16,8 +16,6 @@ type tick struct {
 	p50, p99        time.Duration
 	retransmissions uint64 // since the start, as all below
 	errors, lost    uint64
-	rehandshakes    uint64
-	requests        uint64
 	sessions        []int    // per node
 	forwarded       []uint64 // records per node sent on to their owner
 	forwardRate     float64  // forwarded records per second, all nodes

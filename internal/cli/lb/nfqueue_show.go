@@ -1,7 +1,6 @@
 package lb
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"maps"
@@ -66,17 +65,12 @@ func queuedTwice(status *v1.LBStatus) string {
 
 // printQueued writes what `weir lb show` adds for queues: by service, then the spread over queues.
 func (s *shower) printQueued(status *v1.LBStatus, at time.Time) error {
-	q, per, unit := status.Queues, 0.0, ""
+	q := status.Queues
 	var before *v1.NFQueueStatus
-	if s.last != nil && s.last.Queues != nil {
-		before, per, unit = s.last.Queues, at.Sub(s.lastAt).Seconds(), "/s"
+	if s.last != nil {
+		before = s.last.Queues
 	}
-	number := func(now, then uint64) string {
-		if per > 0 {
-			return fmt.Sprintf("%.0f", float64(now-min(then, now))/per)
-		}
-		return fmt.Sprint(now)
-	}
+	per := s.rates(at, before != nil)
 	table := terminal.NewTable(s.out, false)
 	for i := range status.Services {
 		name := status.Services[i].Name
@@ -85,37 +79,35 @@ func (s *shower) printQueued(status *v1.LBStatus, at time.Time) error {
 		for backend, n := range service.Backends {
 			total += n.Packets - min(then.Backends[backend].Packets, n.Packets)
 		}
-		fmt.Fprintf(table, "\n%s\tPACKETS%s\tBYTES%[2]s\tNEW FLOWS%[2]s\tSHARE\n", name, unit)
+		fmt.Fprintf(table, "\n%s\tPACKETS%s\tBYTES%[2]s\tNEW FLOWS%[2]s\tSHARE\n", name, per.unit)
 		for _, backend := range slices.Sorted(maps.Keys(service.Backends)) {
 			n, old := service.Backends[backend], then.Backends[backend]
-			fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", backend, number(n.Packets, old.Packets), number(n.Bytes, old.Bytes),
-				number(n.Opened, old.Opened), percent(n.Packets-min(old.Packets, n.Packets), total))
+			fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", backend, per.of(n.Packets, old.Packets), per.of(n.Bytes, old.Bytes),
+				per.of(n.Opened, old.Opened), percent(n.Packets-min(old.Packets, n.Packets), total))
 		}
 		if err := table.Flush(); err != nil {
 			return err
 		}
 		for i, rule := range service.Rules {
 			if i == 0 {
-				fmt.Fprintf(table, "  FLOW RULE\tPACKETS%s\n", unit)
+				fmt.Fprintf(table, "  FLOW RULE\tPACKETS%s\n", per.unit)
 			}
-			fmt.Fprintf(table, "  %s\t%s\n", rule.Name, number(rule.Packets, rulePackets(then, rule.Name)))
+			fmt.Fprintf(table, "  %s\t%s\n", rule.Name, per.of(rule.Packets, rulePackets(then, rule.Name)))
 		}
 		if err := table.Flush(); err != nil {
 			return err
 		}
 		if len(service.Reasons) > 0 {
-			fmt.Fprintf(table, "  REASON\tPACKETS%s\n", unit)
+			fmt.Fprintf(table, "  REASON\tPACKETS%s\n", per.unit)
 		}
-		reasons := slices.Sorted(maps.Keys(service.Reasons))
-		slices.SortStableFunc(reasons, func(a, b string) int { return cmp.Compare(service.Reasons[b], service.Reasons[a]) })
-		for _, reason := range reasons {
-			fmt.Fprintf(table, "  %s\t%s\n", reason, number(service.Reasons[reason], then.Reasons[reason]))
+		for _, reason := range mostFirst(service.Reasons, func(n uint64) uint64 { return n }) {
+			fmt.Fprintf(table, "  %s\t%s\n", reason, per.of(service.Reasons[reason], then.Reasons[reason]))
 		}
 		if err := table.Flush(); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintf(table, "\nQUEUE\tPACKETS%s\tSHARE\tPER READ\tADDRESS PAIRS\tWAITING\tHELD\tQUEUE FULL%[1]s\tBUFFER FULL%[1]s\tMISSING IDS%[1]s\n", unit)
+	fmt.Fprintf(table, "\nQUEUE\tPACKETS%s\tSHARE\tPER READ\tADDRESS PAIRS\tWAITING\tHELD\tQUEUE FULL%[1]s\tBUFFER FULL%[1]s\tMISSING IDS%[1]s\n", per.unit)
 	spread := spreadOf(q, before)
 	for i := range q.Queues {
 		now, then := &q.Queues[i], v1.NFQueue{}
@@ -126,9 +118,9 @@ func (s *shower) printQueued(status *v1.LBStatus, at time.Time) error {
 		if reads := now.Batches - min(then.Batches, now.Batches); reads > 0 {
 			perRead = fmt.Sprintf("%.1f", float64(spread.packets[i])/float64(reads))
 		}
-		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\n", now.Number, number(now.Packets, then.Packets),
+		fmt.Fprintf(table, "%d\t%s\t%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\n", now.Number, per.of(now.Packets, then.Packets),
 			percent(spread.packets[i], spread.total), perRead, now.AddressPairs, now.Waiting, now.Held,
-			number(uint64(now.QueueDrops), uint64(then.QueueDrops)), number(uint64(now.UserDrops), uint64(then.UserDrops)), number(now.MissingIDs, then.MissingIDs))
+			per.of(uint64(now.QueueDrops), uint64(then.QueueDrops)), per.of(uint64(now.UserDrops), uint64(then.UserDrops)), per.of(now.MissingIDs, then.MissingIDs))
 	}
 	if err := table.Flush(); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -157,35 +158,54 @@ func (s *shower) print(status *v1.LBStatus, at time.Time) error {
 	return nil
 }
 
+// rates shows counters: as they are, or as changes per second since an earlier look.
+type rates struct {
+	unit    string // of headings
+	seconds float64
+}
+
+func (s *shower) rates(at time.Time, earlier bool) rates {
+	if !earlier {
+		return rates{}
+	}
+	return rates{"/s", at.Sub(s.lastAt).Seconds()}
+}
+
+func (r rates) of(now, then uint64) string {
+	if r.seconds > 0 {
+		return fmt.Sprintf("%.0f", float64(now-min(then, now))/r.seconds)
+	}
+	return fmt.Sprint(now)
+}
+
+// mostFirst are the keys of counters, those with the most first, equal ones in their order.
+func mostFirst[V any](counters map[string]V, count func(V) uint64) []string {
+	keys := slices.Sorted(maps.Keys(counters))
+	slices.SortStableFunc(keys, func(a, b string) int { return cmp.Compare(count(counters[b]), count(counters[a])) })
+	return keys
+}
+
 // printCarried writes the counters of one service; as rates when there is a time to compare with.
 func (s *shower) printCarried(status *v1.LBStatus, name string, at time.Time) error {
 	k := status.Kernel
 	reasons, backends, flows := k.Reasons[name], k.Backends[name], k.Flows[name]
-	unit, per := "", 0.0
 	var before v1.EBPFCounters
-	if s.last != nil && s.last.Kernel != nil {
-		unit, per, before = "/s", at.Sub(s.lastAt).Seconds(), s.last.Kernel.EBPFCounters
+	earlier := s.last != nil && s.last.Kernel != nil
+	if earlier {
+		before = s.last.Kernel.EBPFCounters
 	}
-	number := func(now, then uint64) string {
-		if per > 0 {
-			return fmt.Sprintf("%.0f", float64(now-min(then, now))/per)
-		}
-		return fmt.Sprint(now)
-	}
+	per := s.rates(at, earlier)
 	total := 0
 	for _, n := range flows {
 		total += n
 	}
 	table := terminal.NewTable(s.out, false)
-	fmt.Fprintf(table, "\n%s\tPACKETS IN%s\tBYTES IN%s\tPACKETS OUT%s\tBYTES OUT%[2]s\tNEW FLOWS%[2]s\tFLOWS\tSHARE\n", name, unit, unit, unit)
+	fmt.Fprintf(table, "\n%s\tPACKETS IN%s\tBYTES IN%s\tPACKETS OUT%s\tBYTES OUT%[2]s\tNEW FLOWS%[2]s\tFLOWS\tSHARE\n", name, per.unit, per.unit, per.unit)
 	for _, backend := range slices.Sorted(maps.Keys(backends)) {
 		b, then := backends[backend], before.Backends[name][backend]
-		share := "-"
-		if total > 0 {
-			share = fmt.Sprintf("%.1f%%", 100*float64(flows[backend])/float64(total))
-		}
-		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", backend, number(b.In.Packets, then.In.Packets), number(b.In.Bytes, then.In.Bytes),
-			number(b.Out.Packets, then.Out.Packets), number(b.Out.Bytes, then.Out.Bytes), number(b.Opened, then.Opened), flows[backend], share)
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", backend, per.of(b.In.Packets, then.In.Packets), per.of(b.In.Bytes, then.In.Bytes),
+			per.of(b.Out.Packets, then.Out.Packets), per.of(b.Out.Bytes, then.Out.Bytes), per.of(b.Opened, then.Opened), flows[backend],
+			percent(uint64(flows[backend]), uint64(total)))
 	}
 	if err := table.Flush(); err != nil {
 		return err
@@ -193,16 +213,10 @@ func (s *shower) printCarried(status *v1.LBStatus, name string, at time.Time) er
 	if len(reasons) == 0 {
 		return nil
 	}
-	if len(reasons) > 0 {
-		fmt.Fprintf(table, "  REASON\tPACKETS%s\tBYTES%s\n", unit, unit)
-	}
-	keys := slices.Sorted(maps.Keys(reasons))
-	slices.SortStableFunc(keys, func(a, b string) int {
-		return int(min(max(int64(reasons[b].Packets)-int64(reasons[a].Packets), -1), 1))
-	})
-	for _, reason := range keys {
+	fmt.Fprintf(table, "  REASON\tPACKETS%s\tBYTES%s\n", per.unit, per.unit)
+	for _, reason := range mostFirst(reasons, func(c v1.Count) uint64 { return c.Packets }) {
 		n, then := reasons[reason], before.Reasons[name][reason]
-		fmt.Fprintf(table, "  %s\t%s\t%s\n", reason, number(n.Packets, then.Packets), number(n.Bytes, then.Bytes))
+		fmt.Fprintf(table, "  %s\t%s\t%s\n", reason, per.of(n.Packets, then.Packets), per.of(n.Bytes, then.Bytes))
 	}
 	return table.Flush()
 }

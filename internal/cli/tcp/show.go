@@ -114,7 +114,7 @@ func failureWords(failures map[string]uint64) string {
 // writeTCPReport prints a run's end for people.
 func writeTCPReport(w io.Writer, r *tcpscale.Report) error {
 	t := terminal.NewTable(w, false)
-	row := func(name, format string, args ...any) { fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...)) }
+	row := t.Pair
 	if r.Void != "" {
 		row("VOID", "%s: times and rates are not the path's", r.Void)
 	}

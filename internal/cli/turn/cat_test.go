@@ -111,7 +111,7 @@ func TestTurnCatStdio(t *testing.T) {
 			clitest.Must(t, cmd.Start())
 			_, err = io.WriteString(in, "hello\n")
 			clitest.Must(t, err)
-			awaitTurn(t, "the answer", func() bool { return stdout.String() != "" })
+			netlabtest.Eventually(t, "the answer", func() bool { return stdout.String() != "" })
 			clitest.Must(t, in.Close())
 			if err := cmd.Wait(); err != nil {
 				t.Fatalf("%v\n%s", err, stderr)

@@ -9,6 +9,7 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
 	"github.com/weir-lb/weir/internal/turn/load"
+	"github.com/weir-lb/weir/internal/turn/load/loadtest"
 )
 
 // A million Allocates without credentials, from ten thousand addresses: the answers are fewer than the gateway's
@@ -29,7 +30,7 @@ func TestAFloodOfAllocatesHurtsNobody(t *testing.T) {
 		clitest.Must(t, err)
 		return u
 	}
-	flood := load.Flood{Server: server, Count: 10_000}
+	flood := loadtest.Flood{Server: server, Count: 10_000}
 	for i := range 10_000 {
 		flood.Sources = append(flood.Sources, netip.AddrFrom4([4]byte{127, 9, byte(i >> 8), byte(i)}))
 	}

@@ -156,7 +156,7 @@ func TestRootTurnOffload(t *testing.T) {
 				}
 			}
 			r.load.Close() // deletes the allocations
-			awaitTurn(t, "the end of all channels", func() bool {
+			netlabtest.Eventually(t, "the end of all channels", func() bool {
 				return r.stats().Totals.Allocations == 0 && r.kernel()["channels"] == 0
 			})
 			after := r.stats().Totals
@@ -167,7 +167,7 @@ func TestRootTurnOffload(t *testing.T) {
 				t.Fatal(err)
 			}
 			<-r.Ended
-			awaitTurn(t, "interfaces without programs", func() bool {
+			netlabtest.Eventually(t, "interfaces without programs", func() bool {
 				out, err := lab.Namespace("gateway").Exec(t.Context(), "ip", "-d", "link", "show", "front")
 				if err != nil {
 					t.Fatal(err)
@@ -190,7 +190,7 @@ func TestRootTurnOffloadRestart(t *testing.T) {
 	if err := syscall.Kill(before.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	awaitTurn(t, "another process with all channels in the kernel", func() bool {
+	netlabtest.Eventually(t, "another process with all channels in the kernel", func() bool {
 		if err := r.Admin.Get(t.Context(), "/status", nil, &now); err != nil || now.PID == before.PID {
 			return false
 		}
@@ -202,15 +202,6 @@ func TestRootTurnOffloadRestart(t *testing.T) {
 	}
 	if kernel := r.kernel(); report.Up.Sum.Received == 0 || report.Down.Sum.Received == 0 || kernel["up"] == 0 || kernel["down"] == 0 {
 		t.Errorf("up %d of %d, down %d of %d, kernel %v", report.Up.Sum.Received, report.Up.Sum.Sent, report.Down.Sum.Received, report.Down.Sum.Sent, kernel)
-	}
-}
-
-func awaitTurn(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !so(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not seen", what)
-		}
 	}
 }
 

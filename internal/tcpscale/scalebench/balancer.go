@@ -166,11 +166,11 @@ func (b *balancer) look(ctx context.Context) (Balancer, error) {
 	if d == nil {
 		return Balancer{}, errors.New("no balancer")
 	}
-	text, err := d.Do(ctx, http.MethodGet, "/metrics", "")
+	metrics, err := d.Metrics(ctx)
 	if err != nil {
 		return Balancer{}, err
 	}
-	counters := parseMetrics(string(text))
+	counters := balancerOf(metrics)
 	if usage, err := procstat.Of(d.PID()); err == nil {
 		counters.RSS = usage.ResidentBytes
 	}
@@ -211,16 +211,14 @@ func (b *balancer) tracked() (counters Balancer, err error) {
 	return counters, err
 }
 
-// parseMetrics takes what we show from Prometheus text; metrics that it does not know are passed over.
-func parseMetrics(text string) Balancer {
+// balancerOf takes what we show from metrics; those that it does not know are passed over.
+func balancerOf(metrics map[string]float64) Balancer {
 	b := Balancer{Packets: map[string]uint64{}}
-	for line := range strings.Lines(text) {
-		name, value, ok := cutLast(strings.TrimSpace(line), " ")
-		n, err := strconv.ParseFloat(value, 64)
-		if !ok || err != nil || strings.HasPrefix(name, "#") {
-			continue
+	for name, n := range metrics {
+		name, labels, ok := strings.Cut(strings.TrimSuffix(name, "}"), "{")
+		if !ok {
+			continue // the sum of those with labels
 		}
-		name, labels, _ := strings.Cut(strings.TrimSuffix(name, "}"), "{")
 		switch table := label(labels, "table"); { // with a fast path, each data path has tables of its own
 		case name == "weir_table_entries" && table == "flows":
 			b.Flows += int(n)
@@ -236,14 +234,6 @@ func parseMetrics(text string) Balancer {
 	}
 	b.TableFull = max(b.TableFull, b.Packets["flow_table_full"]) // a path that counts both counts each once
 	return b
-}
-
-func cutLast(s, sep string) (before, after string, ok bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+len(sep):], true
 }
 
 // label is the value of one; ours hold no quotes.

@@ -112,12 +112,12 @@ func orNaN(v *float64) float64 {
 func (r *Result) Write(w io.Writer) error {
 	t := terminal.NewTable(w, false)
 	for _, row := range r.rows() {
-		fmt.Fprintf(t, "%s\t%s\n", row[0], row[1])
+		t.Pair(row[0], "%s", row[1])
 	}
 	for _, c := range r.Conditions {
-		fmt.Fprintf(t, "%s\t%s\n", c.Name, c.Value)
+		t.Pair(c.Name, "%s", c.Value)
 	}
-	fmt.Fprintf(t, "verdict\t%s\n", r.Verdict)
+	t.Pair("verdict", "%s", r.Verdict)
 	if err := t.Flush(); err != nil {
 		return err
 	}

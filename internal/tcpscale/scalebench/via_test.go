@@ -14,10 +14,11 @@ import (
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 func TestParseMetrics(t *testing.T) {
-	b := parseMetrics(`# HELP weir_table_entries Entries
+	b := balancerOf(programs.ParseMetrics([]byte(`# HELP weir_table_entries Entries
 weir_table_entries{datapath="nfqueue",table="flows"} 12
 weir_table_entries{table="fragments"} 5
 weir_table_size{table="flows"} 100
@@ -30,7 +31,7 @@ weir_queue_user_dropped_total{queue="1"} 5
 weir_table_entries{datapath="ebpf",table="flows"} 30
 nonsense
 weir_packets_total{reason="x"} many
-`)
+`)))
 	if b.Flows != 42 || b.FlowsMax != 100 || b.TableFull != 3 || b.QueueFull != 9 || b.Packets["conntrack"] != 8 {
 		t.Errorf("%+v", b)
 	}

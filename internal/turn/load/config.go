@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/dtls/record"
+	"github.com/weir-lb/weir/internal/turn/requests"
 )
 
 const (
@@ -17,8 +18,6 @@ const (
 	// MaxClients is the maximum number of clients of one Load. The header limits it, not the channel numbers of RFC
 	// 8656.
 	MaxClients = 1 << 14
-	// Channel is the number that every client binds for the sink (RFC 8656 section 12).
-	Channel = 0x4000
 )
 
 // Config describes the clients and the far end.
@@ -118,7 +117,6 @@ const (
 	maxRefreshInterval = 200 * time.Second // a permission lasts 300 s (RFC 8656 section 9)
 	sinkRoom           = 32 << 20
 	clientRoom         = 4 << 20
-	channelHead        = 4
 )
 
 // withDefaults checks the configuration and sets the defaults.
@@ -154,8 +152,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("clients over TCP need a TURN server")
 	case c.DTLS && (c.Stream || !c.Server.IsValid()):
 		return c, errors.New("clients over DTLS need a TURN server, and do not use TCP")
-	case c.DTLS && c.Size > record.MaxPlaintext-channelHead-3:
-		return c, fmt.Errorf("datagrams of %d bytes: over DTLS at most %d", c.Size, record.MaxPlaintext-channelHead-3)
+	case c.DTLS && c.Size > record.MaxPlaintext-requests.ChannelHeader-3:
+		return c, fmt.Errorf("datagrams of %d bytes: over DTLS at most %d", c.Size, record.MaxPlaintext-requests.ChannelHeader-3)
 	case c.Server.IsValid() && len(c.To) > 0:
 		return c, errors.New("a TURN server and addresses of plain UDP: want one of them")
 	}

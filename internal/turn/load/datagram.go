@@ -48,21 +48,3 @@ func parse(b []byte) (h header, ok, whole bool) {
 }
 
 func (h *header) check() uint64 { return (h.sequence ^ h.run<<32 ^ uint64(h.conn)<<48) * mix }
-
-// putChannel writes the header of a ChannelData message (RFC 8656 section 12.4) before n bytes of user data.
-func putChannel(b []byte, number uint16, n int) {
-	binary.BigEndian.PutUint16(b, number)
-	binary.BigEndian.PutUint16(b[2:], uint16(n))
-}
-
-// channelData parses a ChannelData message on our channel. Over UDP, padding and more may follow it.
-func channelData(b []byte) (data []byte, ok bool) {
-	if len(b) < channelHead || binary.BigEndian.Uint16(b) != Channel {
-		return nil, false
-	}
-	n := int(binary.BigEndian.Uint16(b[2:]))
-	if n > len(b)-channelHead {
-		return nil, false
-	}
-	return b[channelHead : channelHead+n], true
-}

@@ -11,6 +11,7 @@ import (
 	dtls "github.com/weir-lb/weir/internal/dtls/client"
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 	"github.com/weir-lb/weir/internal/dtls/record"
+	"github.com/weir-lb/weir/internal/turn/requests"
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
@@ -39,7 +40,7 @@ func openDTLS(socket *datagramLink, config *Config) (*dtlsLink, error) {
 	}
 	d := &dtlsLink{datagramLink: *socket, session: session, slots: make([][]byte, config.Burst), sealed: make([]udpio.Message, config.Burst)}
 	for i := range d.slots {
-		d.slots[i] = make([]byte, dtls.HeadRoom+max(config.Size+channelHead+3, longestRequest)+dtls.TailRoom)
+		d.slots[i] = make([]byte, dtls.HeadRoom+max(config.Size+requests.ChannelHeader+3, longestRequest)+dtls.TailRoom)
 	}
 	return d, nil
 }
@@ -103,11 +104,7 @@ func (d *dtlsLink) receive(room []udpio.Message, wait time.Duration, each func(b
 	var ended error
 	n, err := d.datagramLink.receive(room, wait, func(datagram []byte) {
 		err := d.session.Open(datagram,
-			func(message []byte) {
-				if size := messageSize(message); size > 0 && size <= len(message) {
-					each(message[:size])
-				}
-			},
+			each,
 			func(reply []byte) { d.datagramLink.send([]udpio.Message{{Buf: reply, N: len(reply)}}) })
 		ended = errors.Join(ended, err)
 	})

@@ -1,7 +1,6 @@
 package load
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -10,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/turn/requests"
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
@@ -171,29 +171,19 @@ func (t *streamLink) receive(_ []udpio.Message, wait time.Duration, each func(b 
 	}
 	b := t.in[:t.used+got]
 	for {
-		size := messageSize(b)
-		if size == 0 || (size+3)&^3 > len(b) {
+		size, ok := requests.FrameSize(b)
+		if !ok {
+			return n, errors.New("the server sent bytes that are no TURN messages")
+		}
+		if size == 0 || size > len(b) {
 			break
 		}
 		each(b[:size])
-		b = b[(size+3)&^3:]
+		b = b[size:]
 		n++
 	}
 	t.used = copy(t.in, b)
 	return n, err
-}
-
-// messageSize returns the length of the STUN message (RFC 8489 section 5) or ChannelData message at the beginning of
-// b, without padding; 0 means that b is too short to tell.
-func messageSize(b []byte) int {
-	if len(b) < channelHead {
-		return 0
-	}
-	size := int(binary.BigEndian.Uint16(b[2:]))
-	if b[0]>>6 == 0 {
-		return 20 + size
-	}
-	return channelHead + size
 }
 
 func (t *streamLink) watch(p *udpio.Poller, token uint64) error { return p.AddStream(&t.s, token) }

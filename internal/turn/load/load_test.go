@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/turn/load"
+	"github.com/weir-lb/weir/internal/turn/load/loadtest"
 )
 
 // coturn runs a TURN server of another make on 127.0.0.1 until the test ends.
@@ -273,7 +274,7 @@ func TestFloodOfAllocates(t *testing.T) {
 	const count = 3000
 	at := coturn(t)
 	open(t, load.Config{Server: at, User: "user1", Password: "passwd1"}) // it serves when that has worked
-	got, err := load.Flood{Server: at, Count: count, Rate: 2000}.Run(t.Context())
+	got, err := loadtest.Flood{Server: at, Count: count, Rate: 2000}.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

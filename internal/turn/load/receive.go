@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/testbed/measure"
+	"github.com/weir-lb/weir/internal/turn/requests"
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
@@ -53,7 +54,7 @@ func (l *Load) receive() {
 	defer close(l.ended)
 	size := largestRead
 	if l.config.NoCoalesce {
-		size = min(l.config.Size+1+channelHead, largestRead)
+		size = min(l.config.Size+1+requests.ChannelHeader, largestRead)
 	}
 	messages := udpio.NewMessages(readBatch, max(size, 2048))
 	tokens := make([]uint64, 256)
@@ -160,7 +161,7 @@ func (l *Load) atClient(r *run, c *client, b []byte, now int64) {
 			return
 		}
 		var ok bool
-		if b, ok = channelData(b); !ok {
+		if b, ok = requests.ChannelData(b); !ok {
 			return
 		}
 	}

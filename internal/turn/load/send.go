@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/testbed/pace"
+	"github.com/weir-lb/weir/internal/turn/requests"
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
@@ -29,7 +30,7 @@ type sent struct{ taken, refused []uint64 }
 
 // batch returns messages with space for the header of ChannelData.
 func (l *Load) batch(n int) []udpio.Message {
-	return udpio.NewMessages(n, channelHead+l.config.Size)
+	return udpio.NewMessages(n, requests.ChannelHeader+l.config.Size)
 }
 
 // fill writes datagrams with consecutive sequence numbers; those of a client begin with the ChannelData header.
@@ -39,8 +40,8 @@ func (l *Load) fill(messages []udpio.Message, h header, size int, fromClient boo
 		body := m.Buf[:size]
 		m.N = size
 		if fromClient && l.config.Server.IsValid() {
-			putChannel(m.Buf, Channel, size)
-			body, m.N = m.Buf[channelHead:channelHead+size], channelHead+size
+			requests.PutChannelHeader(m.Buf, size)
+			body, m.N = m.Buf[requests.ChannelHeader:requests.ChannelHeader+size], requests.ChannelHeader+size
 		}
 		h.put(body)
 		h.sequence++

@@ -97,11 +97,11 @@ func TestDatagramRoundTrip(t *testing.T) {
 		}
 	}
 	frame := slices.Concat([]byte{0x40, 0, 0, 3}, []byte("abc"), []byte{0})
-	if data, ok := channelData(frame); !ok || string(data) != "abc" {
+	if data, ok := requests.ChannelData(frame); !ok || string(data) != "abc" {
 		t.Errorf("%q %v", data, ok)
 	}
 	for _, bad := range [][]byte{nil, {0x40, 0, 0}, {0x40, 1, 0, 0}, {0x40, 0, 0, 4, 1, 2, 3}} {
-		if _, ok := channelData(bad); ok {
+		if _, ok := requests.ChannelData(bad); ok {
 			t.Errorf("% x was taken for ChannelData of ours", bad)
 		}
 	}
@@ -113,7 +113,7 @@ func FuzzDatagram(f *testing.F) {
 	f.Add(b)
 	f.Add(append([]byte{0x40, 0, 0, 64}, b...))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if data, ok := channelData(b); ok && len(data) > len(b)-channelHead {
+		if data, ok := requests.ChannelData(b); ok && len(data) > len(b)-requests.ChannelHeader {
 			t.Fatal("more data than there is")
 		}
 		h, ok, whole := parse(b)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/internal/turn/requests"
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
@@ -97,7 +98,7 @@ func TestNothingIsAllocatedPerPacket(t *testing.T) {
 		t.Errorf("client to server: %v allocations for 8 datagrams", n)
 	}
 	frame := make([]byte, headerBytes+1200)
-	putChannelHeader(frame, 1200)
+	requests.PutChannelHeader(frame, 1200)
 	to := b.l.conn.LocalAddr()
 	if n := testing.AllocsPerRun(200, func() { b.down(t, to, frame, buffer, 8) }); n > 0 {
 		t.Errorf("server to client: %v allocations for 8 datagrams", n)
@@ -135,7 +136,7 @@ func TestCoalescedRuns(t *testing.T) {
 	buffer := make([]byte, 2048)
 	for i := range 40 {
 		n, err := b.server.Read(buffer)
-		data, ok := channelData(buffer[:n])
+		data, ok := requests.ChannelData(buffer[:n])
 		if err != nil || !ok || data[0] != byte(i) || len(data) != messages[i].N {
 			t.Fatalf("datagram %d: %d bytes, %v, %v", i, n, ok, err)
 		}

@@ -2,7 +2,6 @@ package turncat
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 
@@ -12,44 +11,9 @@ import (
 )
 
 const (
-	channelNumber = 0x4000 // the only channel of each allocation (RFC 8656 section 12: 0x4000 to 0x4FFF)
-	headerBytes   = 4      // of ChannelData
-	maxData       = 65507 - headerBytes
-	stunHeader    = 20
+	headerBytes = requests.ChannelHeader
+	maxData     = 65507 - headerBytes
 )
-
-// putChannelHeader writes the four bytes in front of n bytes of data (RFC 8656 section 12.4).
-func putChannelHeader(b []byte, n int) {
-	binary.BigEndian.PutUint32(b, channelNumber<<16|uint32(n))
-}
-
-// channelData returns the data of a ChannelData message on our channel. Bytes behind the data are padding.
-func channelData(b []byte) (data []byte, ok bool) {
-	if len(b) < headerBytes || binary.BigEndian.Uint16(b) != channelNumber {
-		return nil, false
-	}
-	n := int(binary.BigEndian.Uint16(b[2:]))
-	if n > len(b)-headerBytes {
-		return nil, false
-	}
-	return b[headerBytes : headerBytes+n], true
-}
-
-// frameSize is the length of the message at the head of a stream to a TURN server, 0 if more bytes are needed to know it
-// (RFC 8656 section 12.5: padded to a multiple of four). If ok is false, the bytes are not TURN messages.
-func frameSize(b []byte) (n int, ok bool) {
-	if len(b) < headerBytes {
-		return 0, true
-	}
-	length := int(binary.BigEndian.Uint16(b[2:]))
-	switch b[0] >> 6 {
-	case 0:
-		return stunHeader + length, length%4 == 0
-	case 1:
-		return headerBytes + (length+3)&^3, true
-	}
-	return 0, false
-}
 
 // dataIndication returns the data of a Data indication from our peer (RFC 8656 section 11.4). A server sends these until it has
 // received the ChannelBind.

@@ -144,7 +144,7 @@ func (s *session) again(method stun.Method, now int64) verdict {
 }
 
 func (s *session) build(method stun.Method) error {
-	r := requests.Request{Method: method, Peer: s.peer, Channel: channelNumber, Lifetime: s.lifetime}
+	r := requests.Request{Method: method, Peer: s.peer, Channel: requests.Channel, Lifetime: s.lifetime}
 	if s.stage == closing {
 		r.Lifetime = 0
 	}

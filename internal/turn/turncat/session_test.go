@@ -290,10 +290,10 @@ func FuzzServerMessages(f *testing.F) {
 	f.Add([]byte{0x40, 0, 0, 3, 'a', 'b', 'c', 0})
 	f.Add([]byte{0, 0x17, 0, 0, 0x21, 0x12, 0xa4, 0x42, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if data, ok := channelData(b); ok && len(data) > len(b)-headerBytes {
+		if data, ok := requests.ChannelData(b); ok && len(data) > len(b)-headerBytes {
 			t.Errorf("%d bytes of data in %d", len(data), len(b))
 		}
-		if n, ok := frameSize(b); ok && n != 0 && n < headerBytes {
+		if n, ok := requests.FrameSize(b); ok && n != 0 && n < headerBytes {
 			t.Errorf("a frame of %d bytes", n)
 		}
 		dataIndication(bytes.Clone(b), netip.MustParseAddrPort("192.0.2.7:5000"))
@@ -301,7 +301,7 @@ func FuzzServerMessages(f *testing.F) {
 		k.s.start(k.now)
 		k.s.receive(k.answer(), k.now)
 		b = bytes.Clone(b)
-		if len(b) >= stunHeader { // past the first check
+		if len(b) >= 20 { // past the first check
 			copy(b[4:20], k.s.message.Raw[4:20])
 		}
 		if v := k.s.receive(b, k.now); v == opened || k.s.stage == ready || k.s.stage == binding {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 
+	"github.com/weir-lb/weir/internal/turn/requests"
 	"github.com/weir-lb/weir/internal/workers"
 )
 
@@ -142,7 +143,7 @@ func (s *stream) readFrames(to *workers.Mailbox[entry]) {
 			whole, bad := 0, false
 			frames = frames[:0]
 			for {
-				size, ok := frameSize(buffer[whole:have])
+				size, ok := requests.FrameSize(buffer[whole:have])
 				if bad = !ok; bad || size == 0 || size > have-whole {
 					break
 				}

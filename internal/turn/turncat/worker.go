@@ -8,6 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/pion/stun/v4"
+
+	"github.com/weir-lb/weir/internal/turn/requests"
 	"github.com/weir-lb/weir/internal/udpio"
 	"github.com/weir-lb/weir/internal/workers"
 )
@@ -165,10 +168,10 @@ func (w *worker) send(c *client, frame []byte) {
 	case l == nil || l.session.stage != ready:
 		c.hold(w, frame[headerBytes:])
 	case l.conn != nil:
-		putChannelHeader(frame, n)
+		requests.PutChannelHeader(frame, n)
 		w.queue(c, frame)
 	default:
-		putChannelHeader(frame, n)
+		requests.PutChannelHeader(frame, n)
 		w.put(c, frame, nil)
 	}
 }
@@ -178,7 +181,7 @@ func (w *worker) sendCopy(c *client, data []byte) {
 	l := c.link
 	if len(data) <= maxData && l != nil && l.session.stage == ready && l.conn == nil {
 		var head [headerBytes]byte
-		putChannelHeader(head[:], len(data))
+		requests.PutChannelHeader(head[:], len(data))
 		w.put(c, head[:], data)
 		return
 	}
@@ -238,11 +241,11 @@ func (w *worker) readFar(l *link, now int64) {
 
 // fromServer handles one message of the TURN server.
 func (w *worker) fromServer(l *link, b []byte, now int64) {
-	if data, ok := channelData(b); ok && l.client != nil {
+	if data, ok := requests.ChannelData(b); ok && l.client != nil {
 		w.deliver(l.client, data, now)
 		return
 	}
-	if len(b) < stunHeader || b[0]>>6 != 0 {
+	if !stun.IsMessage(b) {
 		w.counters.strays.Add(1)
 		return
 	}

@@ -1,4 +1,5 @@
-package load
+// Package loadtest floods a TURN server with requests, for tests.
+package loadtest
 
 import (
 	"context"
@@ -25,17 +26,19 @@ type Flood struct {
 
 // Flooded is how the server responded.
 type Flooded struct {
-	Sent          uint64         `json:"sent"`
-	SentBytes     uint64         `json:"sent_bytes"`
-	Refused       uint64         `json:"refused"` // by our kernel
-	Answered      uint64         `json:"answered"`
-	AnsweredBytes uint64         `json:"answered_bytes"`
-	Codes         map[int]uint64 `json:"codes"`   // STUN error codes of the answers; 0: a success
-	Largest       float64        `json:"largest"` // size of the longest answer divided by that of the request
-	Elapsed       time.Duration  `json:"elapsed_ns"`
+	Sent          uint64
+	SentBytes     uint64
+	Refused       uint64 // by our kernel
+	Answered      uint64
+	AnsweredBytes uint64
+	Codes         map[int]uint64 // STUN error codes of the answers; 0: a success
+	Largest       float64        // size of the longest answer divided by that of the request
+	Elapsed       time.Duration
 }
 
 const (
+	// catchUp is how much of a delay the flood compensates for.
+	catchUp   = 10 * time.Millisecond
 	floodOpen = 512 // concurrent sockets
 	// floodAnswer is how long a socket waits for its answer after the last request of its wave was sent.
 	floodAnswer = 5 * time.Millisecond
