@@ -35,11 +35,12 @@ func Family() cli.Family {
 func coapValues() map[string][]string {
 	formats := []string{"text", "json", "xml", "cbor", "octets", "link"}
 	return map[string][]string{
-		"--method":         {"GET", "POST", "PUT", "DELETE", "FETCH", "PATCH", "IPATCH"},
-		"--content-format": formats,
-		"--accept":         formats,
-		"--sockets":        {"each", "shared"},
-		"--client-auth":    {"none", "wanted", "needed"},
+		"--method":          {"GET", "POST", "PUT", "DELETE", "FETCH", "PATCH", "IPATCH"},
+		"--content-format":  formats,
+		"--accept":          formats,
+		"--sockets":         {"each", "shared"},
+		"--client-auth":     {"none", "wanted", "needed"},
+		"--notify-interval": {"5s", "1s", "500ms"},
 	}
 }
 

@@ -42,7 +42,7 @@ type handler struct {
 
 func newHandler(l *listener, w worker, seed uint64) *handler {
 	h := &handler{core: core{listener: l, worker: w, wake: engine.Never}, worker: w, echoes: newEchoes(l.echo)}
-	h.server = resource.New(resource.Config{Tree: l.tree, Guard: guard{h}, Exponent: l.cfg.exponent(), Post: w.Post, Wake: h.wakeAt})
+	h.server = resource.New(resource.Config{Tree: l.tree, Guard: guard{h}, Exponent: l.exponent, Post: w.Post, Wake: h.wakeAt})
 	h.endpoint = exchange.New(exchange.Config{
 		Seed: seed, Supported: resource.Supported, Proven: h.reached, Notified: h.server.Notified,
 	}, h, h.server, nil)

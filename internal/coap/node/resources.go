@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weir-lb/weir/internal/coap/message"
 	"github.com/weir-lb/weir/internal/coap/resource"
@@ -28,7 +27,7 @@ func (l *listener) newTree() *resource.Tree {
 	t.Add("/separate", &resource.Resource{Attributes: titled("0", "answers separately"), Get: l.serveSeparate})
 	benchmark := &resource.Resource{
 		Attributes: titled("0", "benchmark: rlen=0..8192, ack"), Get: l.serveBenchmark, Post: l.serveBenchmark, Repeatable: true,
-		Topic: &resource.Topic{Every: benchmarkPeriod, Confirmable: true},
+		Topic: &resource.Topic{Every: l.cfg.NotifyInterval, Confirmable: true},
 	}
 	if !*l.cfg.Benchmark {
 		benchmark = &resource.Resource{Hidden: true, Get: noBenchmark, Post: noBenchmark}
@@ -49,10 +48,9 @@ func (l *listener) serveRoot(r *resource.Request) {
 
 // Benchmark texts and bounds.
 const (
-	maxRlen         = 8192
-	benchmarkPost   = "hello benchmark"
-	benchmarkGet    = "hello observe "
-	benchmarkPeriod = 5 * time.Second // how long a GET's number stays
+	maxRlen       = 8192
+	benchmarkPost = "hello benchmark"
+	benchmarkGet  = "hello observe "
 )
 
 // benchmarkBody returns the longest body of a benchmark POST; shorter ones are its beginning.
@@ -98,7 +96,7 @@ func (l *listener) serveBenchmark(r *resource.Request) {
 		r.Answer(message.Changed, message.Text, l.benchmark[:length])
 		return
 	}
-	text := strconv.AppendInt([]byte(benchmarkGet), int64(r.Now/benchmarkPeriod), 10)
+	text := strconv.AppendInt([]byte(benchmarkGet), int64(r.Now/l.cfg.NotifyInterval), 10)
 	if length >= 0 {
 		for len(text) < length {
 			text = append(text, '*')
