@@ -33,6 +33,7 @@ func californiumSwitches() []californiumSwitch {
 		{"ipv6", "", "with an address without a host: not on IPv6 addresses"},
 		{"plugtest", "serve the resources of Californium's plugtest server as well, in blocks of 64 bytes: on all listeners, or without one of --listen, --dtls, --listen-tcp and --listen-tls on ports 5683 and 5684; everybody may change what they hold", ""},
 		{"tcp", "CoAP over TCP and TLS at the addresses of --listen and --dtls as well", "no listeners for TCP and TLS"},
+		{"echo-delay", "/echo takes delay=1..60000, in milliseconds", ""},
 		{"dtls-cluster-mac", "", ""},
 		{"oscore", "", ""},
 	}

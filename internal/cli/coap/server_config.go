@@ -46,6 +46,7 @@ func coapServerConfig(cmd *cobra.Command, f *coapServerFlags) (node.Config, erro
 		{"trust", func() { cfg.Trust = f.server.Trust }},
 		{"trust-all", func() { cfg.TrustAll = f.server.TrustAll }},
 		{"client-auth", func() { cfg.ClientCerts = f.server.ClientCerts }},
+		{"diagnose", func() { cfg.Diagnose = f.server.Diagnose }},
 		{"no-resumption", func() { on := !f.noResumption; cfg.Resume = &on }},
 		{"demo-credentials", func() { cfg.DemoCredentials = &f.demo }},
 		{"block-size", func() { cfg.BlockSize = f.server.BlockSize }},
@@ -116,6 +117,9 @@ func switches(cfg *node.Config, c *californiumOptions) error {
 	}
 	if on := c.on("plugtest"); on != nil {
 		cfg.Plugtest = *on
+	}
+	if on := c.on("echo-delay"); on != nil {
+		cfg.EchoDelay = *on
 	}
 	if on := c.on("dtls-cluster-backward"); on != nil {
 		if cfg.Cluster == nil {

@@ -41,6 +41,7 @@ func newOffline(t *testing.T, secure bool, change func(*Config)) *offline {
 	if cfg.Plugtest {
 		o.listener.plugtest = newPlugtest(func() time.Time { return time.Unix(0, 0).Add(o.now) }, 5*time.Second)
 	}
+	o.listener.extended = newExtended(func() time.Time { return time.Unix(0, 0).Add(o.now) }, true)
 	o.listener.tree = o.listener.newTree()
 	var err error
 	o.engine, err = engine.NewOffline(engine.Config{

@@ -63,7 +63,9 @@ type Config struct {
 	ClientCerts string   `yaml:"client_auth,omitempty" default:"none" bounds:"none, wanted or needed"`                       // whether clients are asked for certificates, or raw public keys
 	Resume      *bool    `yaml:"resumption,omitempty" default:"true"`                                                        // let clients resume DTLS sessions
 
-	Benchmark *bool `yaml:"benchmark,omitempty" default:"true"` // serve /benchmark
+	Benchmark *bool `yaml:"benchmark,omitempty" default:"true"`   // serve /benchmark
+	Diagnose  bool  `yaml:"diagnose,omitempty" default:"false"`   // serve the counters at /diagnose, to everybody
+	EchoDelay bool  `yaml:"echo_delay,omitempty" default:"false"` // /echo takes delay=1..60000, in milliseconds
 	// BlockSize: longest payload of a message in bytes, a power of two; longer ones are sent in blocks.
 	BlockSize int `yaml:"block_size,omitempty" default:"1024, with plugtest 64" range:"16 to 1024"`
 	// Plugtest: serve the resources of Californium's plugtest server as well; anybody may change what they hold.

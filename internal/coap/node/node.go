@@ -26,6 +26,8 @@ type Node struct {
 	cfg       Config
 	listeners []*listener
 	plugtest  *plugtest // nil without
+	extended  *extended
+	diagnosis diagnosis
 	keys      keys
 	resume    *handshake.Resumption // nil: DTLS sessions are not resumed
 	ran       atomic.Bool
@@ -46,7 +48,9 @@ type listener struct {
 	engine    *engine.Engine       // UDP, DTLS; else nil
 	streams   *streamserver.Server // TCP, TLS; else nil
 	tree      *resource.Tree
-	plugtest  *plugtest // of the Node; nil without
+	plugtest  *plugtest  // of the Node; nil without
+	extended  *extended  // of the Node
+	diagnosis *diagnosis // of the Node
 	benchmark []byte
 	echo      echoKey
 
@@ -61,7 +65,7 @@ func Open(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	cfg = cfg.WithDefaults()
-	n := &Node{cfg: cfg, generation: 1}
+	n := &Node{cfg: cfg, generation: 1, extended: newExtended(time.Now, cfg.EchoDelay)}
 	if err := n.loadKeys(); err != nil {
 		return nil, err
 	}
@@ -174,6 +178,7 @@ func (n *Node) prepare(l *listener) {
 	if l.profile {
 		l.plugtest = n.plugtest
 	}
+	l.extended, l.diagnosis = n.extended, &n.diagnosis
 	l.exponent = n.cfg.exponent(l.profile)
 	l.tree = l.newTree()
 	l.benchmark = benchmarkBody()
@@ -264,6 +269,9 @@ func (n *Node) run(ctx context.Context) error {
 	defer cancel()
 	failures := make([]error, len(n.listeners))
 	var group sync.WaitGroup
+	if n.cfg.Diagnose {
+		group.Go(func() { n.diagnosis.follow(ctx, n) })
+	}
 	for i, l := range n.listeners {
 		group.Go(func() {
 			defer cancel()

@@ -33,6 +33,12 @@ func (l *listener) newTree() *resource.Tree {
 		benchmark = &resource.Resource{Hidden: true, Get: noBenchmark, Post: noBenchmark}
 	}
 	t.Add("/benchmark", benchmark)
+	if l.cfg.Diagnose {
+		t.Add("/diagnose", &resource.Resource{Attributes: titled("0 50 60", "counters"), Get: l.serveDiagnose, Below: true})
+	}
+	if l.extended != nil {
+		l.extended.add(t)
+	}
 	if l.plugtest != nil {
 		l.plugtest.add(t)
 	}
