@@ -95,8 +95,10 @@ func (n *Node) open() error {
 			secure    bool
 			open      func(*listener, netip.AddrPort) error
 		}{
-			{"coap", profile.addresses.Listen, false, n.listen}, {"coaps", profile.addresses.DTLS, true, n.listen},
-			{"coap+tcp", profile.addresses.TCP, false, n.listenStream}, {"coaps+tcp", profile.addresses.TLS, true, n.listenStream},
+			{"coap", profile.addresses.Listen, false, n.listen},
+			{"coaps", profile.addresses.DTLS, true, n.listen},
+			{"coap+tcp", profile.addresses.TCP, false, n.listenStream},
+			{"coaps+tcp", profile.addresses.TLS, true, n.listenStream},
 		} {
 			for _, text := range kind.addresses {
 				if err := n.openAll(text, kind.secure, profile.plugtest, kind.open); err != nil {
