@@ -36,10 +36,10 @@ func newCoapServerCommand() *cobra.Command { return coapServerCommand(new(coapSe
 func coapServerCommand(f *coapServerFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "server [FILE]",
-		Short: "Serve CoAP over UDP and DTLS, alone or as nodes of a connection-id cluster",
-		Long: `Serve CoAP over UDP and over DTLS 1.2 with connection ids (RFC 9146).
+		Short: "Serve CoAP over UDP, DTLS, TCP and TLS, alone or as nodes of a connection-id cluster",
+		Long: `Serve CoAP over UDP, over DTLS 1.2 with connection ids (RFC 9146), and over TCP and TLS (RFC 8323).
 
-Resources: /context, /mycontext, /myip, /benchmark, /separate, /.well-known/core. Without --psk-file the public identities of
+Resources: /context, /mycontext, /myip, /benchmark, /requests, /reverse-request, /echo, /separate, /.well-known/core. Without --psk-file and --private-key the public identities of
 Californium's sandbox are accepted: cali.* with .fornium, Client_identity with secretPSK, password with sesame. They are
 no secret: use --psk-file for anything but tests.
 
@@ -77,7 +77,7 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 	flags.StringVar(&f.server.ClientCerts, "client-auth", "", "whether clients are asked for certificates or raw public keys: none, wanted or needed (default none)")
 	flags.BoolVar(&f.server.Diagnose, "diagnose", false, "serve the counters at /diagnose, to everybody")
 	flags.BoolVar(&f.noResumption, "no-resumption", false, "clients cannot resume DTLS sessions")
-	flags.BoolVar(&f.demo, "demo-credentials", false, "accept the sandbox identities beside --psk-file")
+	flags.BoolVar(&f.demo, "demo-credentials", false, "accept the sandbox identities beside --psk-file or --private-key")
 	flags.IntVar(&f.server.BlockSize, "block-size", 0, "longest payload of a message in bytes, a power of two of 16 to 1024 (default 1024, with --plugtest 64)")
 	f.californium.add(flags)
 	f.serve.Add(cmd, cli.CoapPart())

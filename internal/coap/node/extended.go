@@ -21,7 +21,8 @@ type extended struct {
 	receives receives
 	kept     echoStore
 
-	topic resource.Topic // of /echo/*
+	topic   resource.Topic // of /echo/*
+	reverse reverseCounts
 }
 
 func newExtended(clock func() time.Time, delay bool) *extended {
@@ -33,6 +34,9 @@ func newExtended(clock func() time.Time, delay bool) *extended {
 // add adds the resources to a listener's tree.
 func (e *extended) add(t *resource.Tree) {
 	t.Add("/requests", &resource.Resource{Attributes: titled("0 50 60", "receive test: dev, rid, ep, rlen"), Post: e.serveRequests})
+	t.Add("/reverse-request", &resource.Resource{
+		Attributes: titled("0 42", "requests of the server: req, res"), Post: func(r *resource.Request) { owner(r.Session).core.serveReverse(r) }, Repeatable: true,
+	})
 	t.Add("/echo", &resource.Resource{
 		Attributes: titled("0 42 40", "echoes a POST: rlen, ack, delay, keep, id"), Post: e.serveEcho, Get: e.listEchoes, Below: true, Delete: e.deleteEcho,
 		Topic: &e.topic,

@@ -117,3 +117,62 @@ func TestDiagnose(t *testing.T) {
 		t.Errorf("%s", m.Code)
 	}
 }
+
+// A client asks the server for requests, and answers them: over UDP confirmable ones, over TCP plain ones.
+func TestReverseRequest(t *testing.T) {
+	n := serve(t, node.Config{Listen: []string{"127.0.0.1:0"}, TCP: []string{"127.0.0.1:0"}, Workers: 1})
+	udp, tcp := dial(t, n), dialStream(t, n, 1, nil, stream.Settings{})
+	const count = 5
+	for name, c := range map[string]struct {
+		send func([]byte)
+		next func() message.Message
+		kind message.Type
+	}{
+		"udp": {udp.send, udp.receive, message.Con},
+		"tcp": {func(b []byte) {
+			if err := tcp.conn.Send(b); err != nil {
+				t.Error(err)
+			}
+		}, tcp.next, message.Non},
+	} {
+		c.send(udp.request(message.POST, fmt.Sprintf("/reverse-request?req=%d&res=feed-CON/x&rlen=9", count), ""))
+		for changed, answered := false, 0; !changed || answered < count; {
+			m := c.next()
+			if m.Code == message.Changed {
+				changed = true
+				continue
+			}
+			var path, queries []string
+			for options := m.Options(); options.Next(); {
+				switch options.ID() {
+				case message.URIPath:
+					path = append(path, string(options.Value()))
+				case message.URIQuery:
+					queries = append(queries, string(options.Value()))
+				}
+			}
+			if m.Code != message.GET || m.Type != c.kind || strings.Join(path, "/") != "feed-CON/x" || strings.Join(queries, "&") != "rlen=9" {
+				t.Fatalf("%s: %s %s %q %q", name, m.Type, m.Code, path, queries)
+			}
+			var b message.Builder
+			b.Reset(make([]byte, 0, 64), message.Ack, message.Content, m.ID, m.Token)
+			b.Payload([]byte("feed"))
+			answer, _ := b.Bytes()
+			c.send(answer)
+			answered++
+		}
+	}
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		m := udp.do(message.POST, "/reverse-request")
+		if want := "10 reverse-requests, 10 sent, 0 pending."; string(m.Payload) == want {
+			break
+		} else if time.Now().After(end) {
+			t.Fatalf("%s, want %s", m.Payload, want)
+		}
+	}
+	for _, uri := range []string{"/reverse-request?req=1", "/reverse-request?res=x", "/reverse-request?req=-1&res=x", "/reverse-request?req=99999999&res=x"} {
+		if m := udp.do(message.POST, uri); m.Code != message.BadOption {
+			t.Errorf("%s: %s", uri, m.Code)
+		}
+	}
+}
