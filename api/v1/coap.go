@@ -1,6 +1,9 @@
 package v1
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+)
 
 // CoAPStatus is the answer of GET /status of `weir coap server`.
 type CoAPStatus struct {
@@ -175,9 +178,9 @@ type CoAPNode struct {
 	Silent     float64 `json:"silent_s"`   // seconds since its newest message; 0: unknown or self
 }
 
-// CoAPExchange is the output of `weir coap get --json`.
+// CoAPExchange is the output of `weir coap get --json` and of the other requests.
 type CoAPExchange struct {
-	Code            string       `json:"code"`              // of the response, such as 2.05
+	Code            string       `json:"code"`              // of the response, such as 2.05; 0.00: there is none, as the No-Response option asked
 	Name            string       `json:"name"`              // of the code, such as CONTENT
 	Type            string       `json:"type"`              // CON, NON, ACK or RST
 	MID             uint16       `json:"mid"`               // message id
@@ -185,15 +188,90 @@ type CoAPExchange struct {
 	Options         string       `json:"options"`           // for people
 	Payload         string       `json:"payload"`           // as text, for people
 	PayloadHex      string       `json:"payload_hex"`       // in hexadecimal
-	RTT             float64      `json:"rtt_ms"`            // milliseconds from the first transmission to the response, without handshake
+	RTT             float64      `json:"rtt_ms"`            // milliseconds from the first transmission to the whole response, without handshake
 	Elapsed         float64      `json:"elapsed_ms"`        // milliseconds of the whole exchange, with handshake
-	Retransmissions int          `json:"retransmissions"`   // of the request
+	Retransmissions int          `json:"retransmissions"`   // of requests
+	Messages        int          `json:"messages"`          // requests sent, without retransmissions: more than one for blocks and for an Echo option
 	Session         *CoAPSession `json:"session,omitempty"` // absent: without DTLS
 }
 
 // CoAPSession is the DTLS session of an exchange.
 type CoAPSession struct {
-	Suite    string `json:"suite"`    // cipher suite, IANA name
-	Identity string `json:"identity"` // of the pre-shared key
-	ID       uint32 `json:"id"`       // names the session in logs; derived from its keys, reveals nothing
+	Suite        string `json:"suite"`         // cipher suite, IANA name
+	Auth         string `json:"auth"`          // psk, x509 or rpk: how server or client has proven who it is
+	Identity     string `json:"identity"`      // of the pre-shared key, or the subject or key hash of the server's certificate
+	ID           uint32 `json:"id"`            // names the session in what is printed; drawn at random
+	ConnectionID bool   `json:"connection_id"` // connection ids were negotiated
+	ReadCID      string `json:"read_cid"`      // connection id that the client receives with, in hexadecimal; empty: of length 0, or none
+	WriteCID     string `json:"write_cid"`     // the one of the server, likewise
+	Resumed      bool   `json:"resumed"`       // of an earlier session
+}
+
+// CoAPNotification is a line of the output of `weir coap observe --json`.
+type CoAPNotification struct {
+	Number        int          `json:"number"`        // of the notifications shown, from 1, which is the answer to the registration
+	Time          time.Time    `json:"time"`          // when it came
+	Sequence      uint32       `json:"sequence"`      // value of the Observe option
+	Registrations int          `json:"registrations"` // so far
+	Stale         uint64       `json:"stale"`         // notifications left out so far because a newer one was there
+	Exchange      CoAPExchange `json:"exchange"`      // the notification
+}
+
+// CoAPPing is the output of `weir coap ping --json`.
+type CoAPPing struct {
+	URI  string    `json:"uri"`    // of the server
+	Sent int       `json:"sent"`   // pings, without retransmissions
+	RTT  []float64 `json:"rtt_ms"` // milliseconds of those that were answered, in their order
+}
+
+// CoAPLink is one element of the list that `weir coap discover --json` prints.
+type CoAPLink struct {
+	Target     string   `json:"target"`          // path or URI
+	Types      []string `json:"types"`           // rt
+	Interfaces []string `json:"interfaces"`      // if
+	Formats    []int    `json:"formats"`         // ct: content formats
+	Size       uint64   `json:"size,omitempty"`  // sz: bytes; absent: not told
+	Title      string   `json:"title,omitempty"` // absent: none
+	Observable bool     `json:"observable"`      // obs
+	Link       string   `json:"link"`            // as in the document, with every attribute
+}
+
+// CoAPBench is what `weir coap bench --json` prints.
+type CoAPBench struct {
+	Result    BenchResult      `json:"result"`    // in the form of all measurements
+	Stats     CoAPBenchStats   `json:"stats"`     // since the start
+	Setup     float64          `json:"setup_s"`   // seconds for all clients and handshakes
+	Handshake *BenchLatency    `json:"handshake"` // null: there was none
+	Groups    []CoAPBenchGroup `json:"groups"`    // how evenly the clients were served
+}
+
+// CoAPBenchStats counts since the start of a load. Every field but Clients only grows.
+type CoAPBenchStats struct {
+	Requests        uint64 `json:"requests"`         // answered with success (2.xx)
+	Failed          uint64 `json:"failed"`           // answered with an error (4.xx, 5.xx) or RST
+	Lost            uint64 `json:"lost"`             // requests without an answer after all retransmissions
+	Retransmissions uint64 `json:"retransmissions"`  // of requests
+	Errors          uint64 `json:"errors"`           // transmission errors: requests lost, failed, and failed handshakes
+	Handshakes      uint64 `json:"handshakes"`       // completed
+	Rehandshakes    uint64 `json:"rehandshakes"`     // completed or begun by a client that had had a session
+	HandshakeErrors uint64 `json:"handshake_errors"` // timed out or refused
+	LostSessions    uint64 `json:"lost_sessions"`    // sessions given up: fatal alert or a lost request
+	Rebinds         uint64 `json:"rebinds"`          // changes of a client's source port
+	Moves           uint64 `json:"moves"`            // of those, to another source address
+	PathChallenges  uint64 `json:"path_challenges"`  // of the server, answered, after a change of address (RFC 9853)
+	FirstBlocks     uint64 `json:"first_blocks"`     // answers of which only the first block was taken (RFC 7959)
+	Refused         uint64 `json:"refused"`          // datagrams the kernel or the server's host refused (nothing listens, no buffer)
+	Stray           uint64 `json:"stray"`            // datagrams and records that belong to nothing (late duplicates, forgeries)
+	Notifications   uint64 `json:"notifications"`    // received, in mode observe
+	Served          uint64 `json:"served"`           // requests of the server answered, or notifications sent to it, in the reverse modes
+	Blocks          uint64 `json:"blocks"`           // messages behind the first one of a transfer in blocks
+	Resumed         uint64 `json:"resumed"`          // of the handshakes, those that resumed a session
+	Clients         int    `json:"clients"`          // with a session now (or started, without DTLS)
+}
+
+// CoAPBenchGroup is a set of clients that had about the same number of answered requests.
+type CoAPBenchGroup struct {
+	Clients int    `json:"clients"` // in the group
+	From    uint64 `json:"from"`    // least number of requests
+	To      uint64 `json:"to"`      // largest number of requests
 }
