@@ -56,6 +56,7 @@ func coapValues() map[string][]string {
 		"weir coap bench --mode": {"request", "observe", "reverse-request", "reverse-observe"},
 		"--progress":             {"weir", "original"},
 		"--client-auth":          {"none", "wanted", "needed"},
+		"--notify-interval":      {"5s", "500ms"},
 	}
 }
 

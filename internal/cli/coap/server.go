@@ -19,9 +19,7 @@ import (
 type coapServerFlags struct {
 	config      cli.ConfigFile
 	cluster     []string
-	noBackward  bool
-	noBenchmark bool
-	plugtest    bool
+	californium californiumOptions
 	dtlsOnly    bool
 	demo        bool
 
@@ -33,14 +31,15 @@ type coapServerFlags struct {
 	server       node.Config
 }
 
-func newCoapServerCommand() *cobra.Command {
-	var f coapServerFlags
+func newCoapServerCommand() *cobra.Command { return coapServerCommand(new(coapServerFlags)) }
+
+func coapServerCommand(f *coapServerFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "server [FILE]",
-		Short: "Serve CoAP over UDP and DTLS, alone or as nodes of a connection-id cluster",
-		Long: `Serve CoAP over UDP and over DTLS 1.2 with connection ids (RFC 9146).
+		Short: "Serve CoAP over UDP, DTLS, TCP and TLS, alone or as nodes of a connection-id cluster",
+		Long: `Serve CoAP over UDP, over DTLS 1.2 with connection ids (RFC 9146), and over TCP and TLS (RFC 8323).
 
-Resources: /context, /mycontext, /myip, /benchmark, /separate, /.well-known/core. Without --psk-file the public identities of
+Resources: /context, /mycontext, /myip, /benchmark, /requests, /reverse-request, /echo, /separate, /.well-known/core. Without --psk-file and --private-key the public identities of
 Californium's sandbox are accepted: cali.* with .fornium, Client_identity with secretPSK, password with sesame. They are
 no secret: use --psk-file for anything but tests.
 
@@ -53,18 +52,17 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
   weir coap server --listen :5683 --dtls :5684 --plugtest
   weir coap server -c node.yaml --log json
   weir coap server -c node.yaml --check`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runCoapServer(cmd, &f) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runCoapServer(cmd, f) },
 	}
 	flags := cmd.Flags()
 	f.config.Add(cmd, " (YAML); flags given as well win over it")
 	cmd.Args = f.config.Args
 	flags.StringSliceVar(&f.server.Listen, "listen", nil, "addresses of plain CoAP (default :5783 outside of a cluster)")
 	flags.StringSliceVar(&f.server.DTLS, "dtls", nil, "addresses of CoAP over DTLS (default :5784 outside of a cluster)")
-	flags.StringSliceVar(&f.server.TCP, "listen-tcp", nil, "addresses of CoAP over TCP (default none)")
-	flags.StringSliceVar(&f.server.TLS, "listen-tls", nil, "addresses of CoAP over TLS (default none)")
+	flags.StringSliceVar(&f.server.TCP, "listen-tcp", nil, "addresses of CoAP over TCP (default :5783 if none of these four options is given, outside of a cluster)")
+	flags.StringSliceVar(&f.server.TLS, "listen-tls", nil, "addresses of CoAP over TLS (default :5784, if there is a certificate, likewise)")
 	flags.StringArrayVar(&f.cluster, "dtls-cluster", nil, "nodes of the cluster, DTLS;MANAGEMENT;ID,...; may be repeated")
-	flags.BoolVar(&f.noBackward, "no-dtls-cluster-backward", false, "answer forwarded records directly instead of through the node they came by")
-	flags.BoolVar(&f.dtlsOnly, "dtls-only", false, "no plain listener")
+	flags.BoolVar(&f.dtlsOnly, "dtls-only", false, "only listeners for DTLS, and --listen-tls")
 	flags.Uint32Var(&f.nodeID, "node-id", 0, "node id of the DTLS listeners outside of a cluster, 0 to 255")
 	flags.IntVar(&f.server.CIDLength, "cid-length", 0, "bytes of a connection id, 2 to 16 (default 6)")
 	flags.IntVar(&f.server.Workers, "workers", 0, "workers per listener (default one per core)")
@@ -77,11 +75,11 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 	flags.StringSliceVar(&f.server.Trust, "trust", nil, "PEM files of certificates and raw public keys of clients that are trusted")
 	flags.BoolVar(&f.server.TrustAll, "trust-all", false, "trust the certificate or raw public key of every client")
 	flags.StringVar(&f.server.ClientCerts, "client-auth", "", "whether clients are asked for certificates or raw public keys: none, wanted or needed (default none)")
+	flags.BoolVar(&f.server.Diagnose, "diagnose", false, "serve the counters at /diagnose, to everybody")
 	flags.BoolVar(&f.noResumption, "no-resumption", false, "clients cannot resume DTLS sessions")
-	flags.BoolVar(&f.demo, "demo-credentials", false, "accept the sandbox identities beside --psk-file")
-	flags.BoolVar(&f.noBenchmark, "no-benchmark", false, "do not serve /benchmark")
-	flags.BoolVar(&f.plugtest, "plugtest", false, "serve the resources of Californium's plugtest server as well, in blocks of 64 bytes; everybody may change what they hold")
+	flags.BoolVar(&f.demo, "demo-credentials", false, "accept the sandbox identities beside --psk-file or --private-key")
 	flags.IntVar(&f.server.BlockSize, "block-size", 0, "longest payload of a message in bytes, a power of two of 16 to 1024 (default 1024, with --plugtest 64)")
+	f.californium.add(flags)
 	f.serve.Add(cmd, cli.CoapPart())
 	flags.BoolVar(&f.check, "check", false, "check configuration and credentials, open nothing")
 	return cmd

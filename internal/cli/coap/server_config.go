@@ -46,11 +46,12 @@ func coapServerConfig(cmd *cobra.Command, f *coapServerFlags) (node.Config, erro
 		{"trust", func() { cfg.Trust = f.server.Trust }},
 		{"trust-all", func() { cfg.TrustAll = f.server.TrustAll }},
 		{"client-auth", func() { cfg.ClientCerts = f.server.ClientCerts }},
+		{"diagnose", func() { cfg.Diagnose = f.server.Diagnose }},
 		{"no-resumption", func() { on := !f.noResumption; cfg.Resume = &on }},
 		{"demo-credentials", func() { cfg.DemoCredentials = &f.demo }},
-		{"plugtest", func() { cfg.Plugtest = f.plugtest }},
 		{"block-size", func() { cfg.BlockSize = f.server.BlockSize }},
-		{"no-benchmark", func() { on := !f.noBenchmark; cfg.Benchmark = &on }},
+		{"interfaces", func() { cfg.Interfaces = f.californium.names }},
+		{"interfaces-pattern", func() { cfg.InterfacePatterns = f.californium.patterns }},
 	} {
 		if given(flag.name) {
 			flag.set()
@@ -76,12 +77,8 @@ func coapServerConfig(cmd *cobra.Command, f *coapServerFlags) (node.Config, erro
 		}
 		cfg.Cluster.Nodes = nodes
 	}
-	if given("no-dtls-cluster-backward") {
-		if cfg.Cluster == nil {
-			return cfg, errors.New("--no-dtls-cluster-backward: there is no cluster; add --dtls-cluster")
-		}
-		backward := !f.noBackward
-		cfg.Cluster.Backward = &backward
+	if err := switches(&cfg, &f.californium); err != nil {
+		return cfg, err
 	}
 	if f.dtlsOnly {
 		if given("listen") {
@@ -90,12 +87,10 @@ func coapServerConfig(cmd *cobra.Command, f *coapServerFlags) (node.Config, erro
 		cfg.Listen = nil
 	}
 	if f.config.Path == "" && cfg.Cluster == nil {
-		if !given("listen") && !f.dtlsOnly {
-			cfg.Listen = []string{":5783"}
-		}
-		if !given("dtls") {
-			cfg.DTLS = []string{":5784"}
-		}
+		f.defaults(&cfg, given)
+	}
+	if on := f.californium.on("tcp"); on != nil && *on && given("tcp") {
+		mirror(&cfg)
 	}
 	if err := cfg.Validate(); err != nil {
 		path, message, _ := strings.Cut(err.Error(), ": ")
@@ -105,4 +100,80 @@ func coapServerConfig(cmd *cobra.Command, f *coapServerFlags) (node.Config, erro
 		return cfg, err
 	}
 	return cfg, nil
+}
+
+// switches takes Californium's options, except for the addresses.
+func switches(cfg *node.Config, c *californiumOptions) error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	for _, s := range []struct {
+		name string
+		set  **bool
+	}{{"benchmark", &cfg.Benchmark}, {"external", &cfg.External}, {"loopback", &cfg.Loopback}, {"ipv4", &cfg.IPv4}, {"ipv6", &cfg.IPv6}} {
+		if on := c.on(s.name); on != nil {
+			*s.set = on
+		}
+	}
+	if on := c.on("plugtest"); on != nil {
+		cfg.Plugtest = *on
+	}
+	if on := c.on("echo-delay"); on != nil {
+		cfg.EchoDelay = *on
+	}
+	if on := c.on("dtls-cluster-backward"); on != nil {
+		if cfg.Cluster == nil {
+			return errors.New("--no-dtls-cluster-backward: there is no cluster; add --dtls-cluster")
+		}
+		cfg.Cluster.Backward = on
+	}
+	if c.off("tcp") {
+		cfg.TCP, cfg.TLS = nil, nil
+	}
+	if c.given("notify-interval") {
+		interval, err := parseInterval(c.interval)
+		if err != nil {
+			return err
+		}
+		cfg.NotifyInterval = interval
+	}
+	return nil
+}
+
+// defaults sets the listeners that were not given: of the extended plugtest server and, with --plugtest, of the plugtest server.
+func (f *coapServerFlags) defaults(cfg *node.Config, given func(string) bool) {
+	chosen := given("listen") || given("dtls") || given("listen-tcp") || given("listen-tls")
+	all := node.Addresses{Listen: []string{":5783"}, DTLS: []string{":5784"}, TCP: []string{":5783"}, TLS: []string{":5784"}}
+	plugtest := node.Addresses{Listen: []string{":5683"}, DTLS: []string{":5684"}, TCP: []string{":5683"}, TLS: []string{":5684"}}
+	if cfg.Certificate == "" && cfg.PSKFile != "" && (cfg.DemoCredentials == nil || !*cfg.DemoCredentials) {
+		all.TLS, plugtest.TLS = nil, nil
+	}
+	if f.californium.off("tcp") || f.dtlsOnly || chosen {
+		all.TCP, all.TLS, plugtest.TCP, plugtest.TLS = nil, nil, nil, nil
+	}
+	if f.dtlsOnly {
+		all.Listen, plugtest.Listen = nil, nil
+	}
+	if !chosen && cfg.Plugtest {
+		cfg.Plugtest, cfg.PlugtestAt = false, &plugtest
+	}
+	if !given("listen") && !given("listen-tcp") {
+		cfg.Listen = all.Listen
+	}
+	if !given("dtls") && !given("listen-tls") {
+		cfg.DTLS = all.DTLS
+	}
+	if !chosen {
+		cfg.TCP, cfg.TLS = all.TCP, all.TLS
+	}
+}
+
+// mirror serves TCP and TLS at the addresses of UDP and DTLS, unless there are others.
+func mirror(cfg *node.Config) {
+	if cfg.TCP == nil {
+		cfg.TCP = cfg.Listen
+	}
+	if cfg.TLS == nil {
+		cfg.TLS = cfg.DTLS
+	}
 }

@@ -37,10 +37,11 @@ func newOffline(t *testing.T, secure bool, change func(*Config)) *offline {
 	o := &offline{
 		t: t, now: time.Second, received: map[netip.AddrPort]int{}, got: map[netip.AddrPort]int{}, inbox: map[netip.AddrPort][][]byte{},
 	}
-	o.listener = &listener{cfg: &cfg, secure: secure, benchmark: benchmarkBody(), echo: newEchoKey()}
+	o.listener = &listener{cfg: &cfg, secure: secure, benchmark: benchmarkBody(), echo: newEchoKey(), exponent: cfg.exponent(cfg.Plugtest)}
 	if cfg.Plugtest {
-		o.listener.plugtest = newPlugtest(func() time.Time { return time.Unix(0, 0).Add(o.now) })
+		o.listener.plugtest = newPlugtest(func() time.Time { return time.Unix(0, 0).Add(o.now) }, 5*time.Second)
 	}
+	o.listener.extended = newExtended(func() time.Time { return time.Unix(0, 0).Add(o.now) }, true)
 	o.listener.tree = o.listener.newTree()
 	var err error
 	o.engine, err = engine.NewOffline(engine.Config{

@@ -25,6 +25,18 @@ type Config struct {
 	DTLS   []string `yaml:"dtls,omitempty" default:"none" bounds:"HOST:PORT or :PORT"`       // addresses of CoAP over DTLS outside of a cluster
 	TCP    []string `yaml:"listen_tcp,omitempty" default:"none" bounds:"HOST:PORT or :PORT"` // addresses of CoAP over TCP
 	TLS    []string `yaml:"listen_tls,omitempty" default:"none" bounds:"HOST:PORT or :PORT"` // addresses of CoAP over TLS
+	// PlugtestAt: further listeners, with the plugtest profile: its resources, and blocks of 64 bytes.
+	PlugtestAt *Addresses `yaml:"plugtest_at,omitempty" default:"none"`
+
+	// Which addresses of this host an address without a host stands for; without any of these keys every one. Link-local IPv6
+	// addresses are never among them.
+	External          *bool    `yaml:"external,omitempty" default:"true"`           // addresses that are not loopback
+	Loopback          *bool    `yaml:"loopback,omitempty" default:"true"`           // loopback addresses
+	IPv4              *bool    `yaml:"ipv4,omitempty" default:"true"`               // IPv4 addresses
+	IPv6              *bool    `yaml:"ipv6,omitempty" default:"true"`               // IPv6 addresses
+	Interfaces        []string `yaml:"interfaces,omitempty" default:"all"`          // only those of these interfaces
+	InterfacePatterns []string `yaml:"interfaces_pattern,omitempty" default:"none"` // only those of interfaces whose whole name one of these regular expressions matches
+
 	// Cluster: nodes that share sessions by connection id; adds a DTLS listener for each own node.
 	Cluster *cluster.Config `yaml:"cluster,omitempty" default:"none"`
 
@@ -40,8 +52,8 @@ type Config struct {
 	// Others but loopback get at most three times what they send until they have proven their address.
 	Trusted []netip.Prefix `yaml:"trusted,omitempty" default:"none" bounds:"prefixes"`
 
-	PSKFile         string `yaml:"psk_file,omitempty" default:"none"`                                      // file of IDENTITY=BASE64 lines
-	DemoCredentials *bool  `yaml:"demo_credentials,omitempty" default:"true without psk_file, else false"` // accept the public identities of Californium's sandbox
+	PSKFile         string `yaml:"psk_file,omitempty" default:"none"`                                                      // file of IDENTITY=BASE64 lines
+	DemoCredentials *bool  `yaml:"demo_credentials,omitempty" default:"true without psk_file and private_key, else false"` // accept the public identities of Californium's sandbox
 
 	// Certificate and PrivateKey: PEM files, for DTLS and TLS. A private key without a certificate is a raw public key, over DTLS only.
 	Certificate string   `yaml:"certificate,omitempty" default:"none, with demo_credentials one that ends with the process"` // PEM file of the chain, the own certificate first
@@ -51,12 +63,15 @@ type Config struct {
 	ClientCerts string   `yaml:"client_auth,omitempty" default:"none" bounds:"none, wanted or needed"`                       // whether clients are asked for certificates, or raw public keys
 	Resume      *bool    `yaml:"resumption,omitempty" default:"true"`                                                        // let clients resume DTLS sessions
 
-	Benchmark *bool `yaml:"benchmark,omitempty" default:"true"` // serve /benchmark
+	Benchmark *bool `yaml:"benchmark,omitempty" default:"true"`   // serve /benchmark
+	Diagnose  bool  `yaml:"diagnose,omitempty" default:"false"`   // serve the counters at /diagnose, to everybody
+	EchoDelay bool  `yaml:"echo_delay,omitempty" default:"false"` // /echo takes delay=1..60000, in milliseconds
 	// BlockSize: longest payload of a message in bytes, a power of two; longer ones are sent in blocks.
 	BlockSize int `yaml:"block_size,omitempty" default:"1024, with plugtest 64" range:"16 to 1024"`
 	// Plugtest: serve the resources of Californium's plugtest server as well; anybody may change what they hold.
-	Plugtest      bool          `yaml:"plugtest,omitempty" default:"false"`
-	SeparateDelay time.Duration `yaml:"separate_delay,omitempty" default:"1s" range:"0s to 1m"` // delay of the answers of /separate
+	Plugtest       bool          `yaml:"plugtest,omitempty" default:"false"`
+	NotifyInterval time.Duration `yaml:"notify_interval,omitempty" default:"5s" range:"5ms to 1h"` // period of /benchmark, /obs and its siblings
+	SeparateDelay  time.Duration `yaml:"separate_delay,omitempty" default:"1s" range:"0s to 1m"`   // delay of the answers of /separate
 
 	// Credentials are the certificates of the DTLS listeners and whom they trust; nil: those of the files. Store replaces them
 	// while the node serves. ClientAuth says whether clients are asked for certificates; ClientCerts, if not empty, says it too.
@@ -69,6 +84,22 @@ type Config struct {
 
 	Version string       `yaml:"-"` // the "server" line of /context is "Weir " and this
 	Log     *slog.Logger `yaml:"-"`
+}
+
+// Addresses are listeners of each kind.
+type Addresses struct {
+	Listen []string `yaml:"listen,omitempty" default:"none" bounds:"HOST:PORT or :PORT"`     // addresses of plain CoAP over UDP
+	DTLS   []string `yaml:"dtls,omitempty" default:"none" bounds:"HOST:PORT or :PORT"`       // addresses of CoAP over DTLS
+	TCP    []string `yaml:"listen_tcp,omitempty" default:"none" bounds:"HOST:PORT or :PORT"` // addresses of CoAP over TCP
+	TLS    []string `yaml:"listen_tls,omitempty" default:"none" bounds:"HOST:PORT or :PORT"` // addresses of CoAP over TLS
+}
+
+// plugtestAddresses are those of PlugtestAt.
+func (c *Config) plugtestAddresses() Addresses {
+	if c.PlugtestAt == nil {
+		return Addresses{}
+	}
+	return *c.PlugtestAt
 }
 
 // Bounds of Config.
@@ -85,14 +116,15 @@ const (
 
 // Validate reports the first invalid value, with its key.
 func (c *Config) Validate() error {
-	if len(c.Listen)+len(c.DTLS)+len(c.TCP)+len(c.TLS) == 0 && c.Cluster == nil {
+	more := c.plugtestAddresses()
+	if len(c.Listen)+len(c.DTLS)+len(c.TCP)+len(c.TLS)+len(more.Listen)+len(more.DTLS)+len(more.TCP)+len(more.TLS) == 0 && c.Cluster == nil {
 		return errors.New("listen: nothing to serve; set listen, dtls, listen_tcp, listen_tls or cluster, for example listen: [\":5783\"]")
 	}
 	taken := map[string]string{}
-	if err := checkAddresses(taken, addressList{"listen", c.Listen}, addressList{"dtls", c.DTLS}); err != nil {
+	if err := checkAddresses(taken, addressList{"listen", c.Listen}, addressList{"dtls", c.DTLS}, addressList{"plugtest_at.listen", more.Listen}, addressList{"plugtest_at.dtls", more.DTLS}); err != nil {
 		return err
 	}
-	if err := checkAddresses(map[string]string{}, addressList{"listen_tcp", c.TCP}, addressList{"listen_tls", c.TLS}); err != nil {
+	if err := checkAddresses(map[string]string{}, addressList{"listen_tcp", c.TCP}, addressList{"listen_tls", c.TLS}, addressList{"plugtest_at.listen_tcp", more.TCP}, addressList{"plugtest_at.listen_tls", more.TLS}); err != nil {
 		return err
 	}
 	if c.Cluster != nil {
@@ -104,6 +136,9 @@ func (c *Config) Validate() error {
 				return fmt.Errorf("cluster.nodes: %s of node %d is taken by %s; each listener needs its own", own.DTLS, own.ID, other)
 			}
 		}
+	}
+	if _, err := c.hosts(); err != nil {
+		return err
 	}
 	return c.validateSizes()
 }
@@ -156,10 +191,12 @@ func (c *Config) validateSizes() error {
 		return fmt.Errorf("client_auth: %q is not none, wanted or needed", c.ClientCerts)
 	case c.Certificate != "" && c.PrivateKey == "":
 		return errors.New("certificate: it needs private_key, the key that it was made for")
-	case len(c.TLS) > 0 && c.TLSConfig == nil && c.Certificate == "" && !c.demo():
+	case len(c.TLS)+len(c.plugtestAddresses().TLS) > 0 && c.TLSConfig == nil && c.Certificate == "" && !c.demo():
 		return errors.New("listen_tls: TLS needs certificate and private_key; weir coap certs writes some for tests")
 	case c.clientAuth() != handshake.ClientAuthNone && c.Credentials == nil && !c.TrustAll && len(c.Trust) == 0 && !c.demo():
 		return errors.New("client_auth: no client can be trusted; set trust, or trust_all")
+	case c.NotifyInterval != 0 && (c.NotifyInterval < 5*time.Millisecond || c.NotifyInterval > time.Hour):
+		return fmt.Errorf("notify_interval: %s is not between 5ms and 1h", c.NotifyInterval)
 	case c.SeparateDelay < 0 || c.SeparateDelay > time.Minute:
 		return fmt.Errorf("separate_delay: %s is not between 0 and 1m", c.SeparateDelay)
 	}
@@ -177,10 +214,10 @@ func checkAddress(s string) error {
 	return nil
 }
 
-// exponent is the block size as the exponent of 16 << exponent.
-func (c *Config) exponent() uint32 {
+// exponent is the block size of a listener as the exponent of 16 << exponent.
+func (c *Config) exponent(plugtest bool) uint32 {
 	if c.BlockSize == 0 {
-		if c.Plugtest {
+		if plugtest {
 			return 2
 		}
 		return 6
@@ -193,32 +230,6 @@ func freePort(s string) bool {
 	return port == "0"
 }
 
-// wildcard returns the address that stands for every address of this host: of both families if the kernel has IPv6.
-func wildcard() netip.Addr {
-	probe, err := net.ListenUDP("udp6", &net.UDPAddr{IP: net.IPv6loopback})
-	if err != nil {
-		return netip.IPv4Unspecified()
-	}
-	_ = probe.Close() // nothing was sent
-	return netip.IPv6Unspecified()
-}
-
-// resolve turns HOST:PORT into an address, IPv4 first; an empty host is the wildcard.
-func resolve(s string) (netip.AddrPort, error) {
-	if err := checkAddress(s); err != nil {
-		return netip.AddrPort{}, err
-	}
-	udp, err := net.ResolveUDPAddr("udp", s)
-	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("address %q: %w", s, err)
-	}
-	if udp.IP == nil {
-		return netip.AddrPortFrom(wildcard(), uint16(udp.Port)), nil
-	}
-	ap := udp.AddrPort()
-	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()), nil
-}
-
 // trusts reports whether plain requests from address need no proof of it. A loopback source cannot be forged from outside.
 func (c *Config) trusts(address netip.Addr) bool {
 	return address.IsLoopback() || slices.ContainsFunc(c.Trusted, func(p netip.Prefix) bool { return p.Contains(address.WithZone("")) })
@@ -229,7 +240,7 @@ func (c *Config) PublicDemo() string {
 	if !c.demo() {
 		return ""
 	}
-	addresses := slices.Clone(c.DTLS)
+	addresses := append(slices.Clone(c.DTLS), c.plugtestAddresses().DTLS...)
 	if c.Cluster != nil {
 		for _, n := range c.Cluster.Nodes {
 			if n.Own() {
@@ -250,7 +261,7 @@ func (c *Config) demo() bool {
 	if c.DemoCredentials != nil {
 		return *c.DemoCredentials
 	}
-	return c.PSKFile == ""
+	return c.PSKFile == "" && c.PrivateKey == ""
 }
 
 // files are the certificate files of the configuration.
@@ -284,6 +295,9 @@ func (c *Config) clientAuth() handshake.ClientAuth {
 func (c Config) WithDefaults() Config {
 	if c.CIDLength == 0 {
 		c.CIDLength = 6
+	}
+	if c.NotifyInterval == 0 {
+		c.NotifyInterval = 5 * time.Second
 	}
 	if c.SeparateDelay == 0 {
 		c.SeparateDelay = time.Second

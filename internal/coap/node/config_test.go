@@ -133,6 +133,7 @@ func TestPublicDemoIsFound(t *testing.T) {
 		{Config{DTLS: []string{"192.0.2.1:5684"}}, "192.0.2.1:5684"},
 		{Config{DTLS: []string{"127.0.0.1:5684", "[::1]:5684", "localhost:5684"}}, ""},
 		{Config{DTLS: []string{":5684"}, PSKFile: "keys"}, ""},
+		{Config{DTLS: []string{":5684"}, PrivateKey: "server-key.pem"}, ""},
 		{Config{DTLS: []string{":5684"}, DemoCredentials: &off}, ""},
 	} {
 		if got := c.config.PublicDemo(); got != c.want {

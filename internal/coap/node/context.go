@@ -1,6 +1,7 @@
 package node
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"encoding/xml"
@@ -157,8 +158,7 @@ func renderCBOR(fields []field) []byte {
 				b = append(b, 0xf4)
 			}
 		default:
-			text := strings.ToValidUTF8(textOf(v), "?")
-			b = append(cborHead(b, 3, uint64(len(text))), text...)
+			b = cborText(b, textOf(v))
 		}
 	}
 	return b
@@ -173,5 +173,14 @@ func cborHead(b []byte, major byte, n uint64) []byte {
 	case n < 1<<16:
 		return append(b, major<<5|25, byte(n>>8), byte(n))
 	}
-	return append(b, major<<5|26, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+	if n < 1<<32 {
+		return append(b, major<<5|26, byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
+	}
+	return binary.BigEndian.AppendUint64(append(b, major<<5|27), n)
+}
+
+// cborText appends a text string.
+func cborText(b []byte, text string) []byte {
+	text = strings.ToValidUTF8(text, "?")
+	return append(cborHead(b, 3, uint64(len(text))), text...)
 }

@@ -1,5 +1,5 @@
 // Package node is the CoAP server: resources over plain UDP and over DTLS with connection ids, each listener an
-// [engine.Engine] whose workers share nothing.
+// [engine.Engine] whose workers share nothing, and over TCP and TLS, each listener a [streamserver.Server].
 //
 //	engine worker ─► handler ─► exchange.Endpoint ─► resource by path ─► reply, sealed and sent by the worker
 //	                 one per worker: no lock, no goroutine per request, no allocation for /benchmark
@@ -7,6 +7,8 @@
 //	/                    what this is                /.well-known/core   links, with the filter of RFC 6690
 //	/context /mycontext  how the server sees you     /myip               your address
 //	/benchmark           POST, GET; ?rlen=n, ?ack    /separate           empty ACK, the response after a second
+//	/requests            receive test                /echo               POST, kept on demand
+//	/reverse-request     requests to the client      /diagnose           counters, if Config.Diagnose
 //
 // The context, myip and benchmark resources have the fields, formats and queries of Californium's extended plugtest server, so
 // that its clients and scripts work. A query that a resource does not know is 4.02, as there.

@@ -26,6 +26,7 @@ type core struct {
 	endpoint *exchange.Endpoint
 	server   *resource.Server
 	wake     time.Duration // requested time of the next Tick
+	now      time.Duration // of the newest call
 	worker   interface {
 		WakeAt(at time.Duration)
 		Post(f func()) bool
@@ -42,10 +43,10 @@ type handler struct {
 
 func newHandler(l *listener, w worker, seed uint64) *handler {
 	h := &handler{core: core{listener: l, worker: w, wake: engine.Never}, worker: w, echoes: newEchoes(l.echo)}
-	h.server = resource.New(resource.Config{Tree: l.tree, Guard: guard{h}, Exponent: l.cfg.exponent(), Post: w.Post, Wake: h.wakeAt})
+	h.server = resource.New(resource.Config{Tree: l.tree, Guard: guard{h}, Exponent: l.exponent, Post: w.Post, Wake: h.wakeAt})
 	h.endpoint = exchange.New(exchange.Config{
 		Seed: seed, Supported: resource.Supported, Proven: h.reached, Notified: h.server.Notified,
-	}, h, h.server, nil)
+	}, h, h.server, h)
 	h.server.Bind(h.endpoint)
 	return h
 }
@@ -53,6 +54,9 @@ func newHandler(l *listener, w worker, seed uint64) *handler {
 // session is one peer. It is the Owner of its resource.Session.
 type session struct {
 	resource.Session
+	core    *core
+	reverse *reverse // nil: the client has asked for no requests
+
 	peer *engine.Peer       // nil over TCP and TLS
 	conn *streamserver.Peer // nil over UDP and DTLS
 
@@ -100,6 +104,7 @@ func (c *core) awaken() {
 
 // Tick implements [engine.Handler] and [streamserver.Handler].
 func (c *core) Tick(now time.Duration) time.Duration {
+	c.now = now
 	c.endpoint.Tick(now)
 	c.wake = min(c.server.Tick(now), engine.Never)
 	if due, ok := c.endpoint.Next(); ok {
@@ -110,6 +115,7 @@ func (c *core) Tick(now time.Duration) time.Duration {
 
 // close forgets a session that ended.
 func (c *core) close(s *session) {
+	c.endReverse(s)
 	c.server.Forget(&s.Session)
 	c.endpoint.Forget(&s.Session.Session)
 }
@@ -129,10 +135,11 @@ func (h *handler) echoed(s *session, datagram []byte, now time.Duration) {
 func (h *handler) Serve(p *engine.Peer, in, out []byte, now time.Duration) []byte {
 	s, ok := p.State.(*session)
 	if !ok {
-		s = &session{peer: p}
+		s = &session{peer: p, core: &h.core}
 		s.Owner, s.Peer = s, &s.Session
 		p.State = s
 	}
+	h.now = now
 	if !p.Proven() {
 		h.echoed(s, in, now)
 		out = out[:0:max(0, min(cap(out), p.Budget()))]

@@ -26,6 +26,8 @@ type Node struct {
 	cfg       Config
 	listeners []*listener
 	plugtest  *plugtest // nil without
+	extended  *extended
+	diagnosis diagnosis
 	keys      keys
 	resume    *handshake.Resumption // nil: DTLS sessions are not resumed
 	ran       atomic.Bool
@@ -39,12 +41,16 @@ type Node struct {
 type listener struct {
 	cfg       *Config
 	secure    bool
+	profile   bool   // that of the plugtest server
+	exponent  uint32 // of the largest block
 	nodeID    *uint32
 	cluster   *cluster.Cluster     // nil outside of a cluster
 	engine    *engine.Engine       // UDP, DTLS; else nil
 	streams   *streamserver.Server // TCP, TLS; else nil
 	tree      *resource.Tree
-	plugtest  *plugtest // of the Node; nil without
+	plugtest  *plugtest  // of the Node; nil without
+	extended  *extended  // of the Node
+	diagnosis *diagnosis // of the Node
 	benchmark []byte
 	echo      echoKey
 
@@ -59,7 +65,7 @@ func Open(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	cfg = cfg.WithDefaults()
-	n := &Node{cfg: cfg, generation: 1}
+	n := &Node{cfg: cfg, generation: 1, extended: newExtended(time.Now, cfg.EchoDelay)}
 	if err := n.loadKeys(); err != nil {
 		return nil, err
 	}
@@ -67,8 +73,8 @@ func Open(cfg Config) (*Node, error) {
 	if n.resume, err = n.resumption(); err != nil {
 		return nil, err
 	}
-	if cfg.Plugtest {
-		n.plugtest = newPlugtest(time.Now)
+	if cfg.Plugtest || cfg.PlugtestAt != nil {
+		n.plugtest = newPlugtest(time.Now, cfg.NotifyInterval)
 	}
 	if err := n.open(); err != nil {
 		_ = n.Close() // nothing was served: the sockets close, and err says why
@@ -78,28 +84,48 @@ func Open(cfg Config) (*Node, error) {
 }
 
 func (n *Node) open() error {
-	for _, address := range n.cfg.Listen {
-		l := &listener{nodeID: n.cfg.NodeID}
-		if err := n.listen(l, address); err != nil {
-			return fmt.Errorf("coap listener: %w", err)
+	own := Addresses{Listen: n.cfg.Listen, DTLS: n.cfg.DTLS, TCP: n.cfg.TCP, TLS: n.cfg.TLS}
+	for _, profile := range []struct {
+		addresses Addresses
+		plugtest  bool
+	}{{own, n.cfg.Plugtest}, {n.cfg.plugtestAddresses(), true}} {
+		for _, kind := range []struct {
+			name      string
+			addresses []string
+			secure    bool
+			open      func(*listener, netip.AddrPort) error
+		}{
+			{"coap", profile.addresses.Listen, false, n.listen},
+			{"coaps", profile.addresses.DTLS, true, n.listen},
+			{"coap+tcp", profile.addresses.TCP, false, n.listenStream},
+			{"coaps+tcp", profile.addresses.TLS, true, n.listenStream},
+		} {
+			for _, text := range kind.addresses {
+				if err := n.openAll(text, kind.secure, profile.plugtest, kind.open); err != nil {
+					return fmt.Errorf("%s listener: %w", kind.name, err)
+				}
+			}
 		}
 	}
-	for _, address := range n.cfg.DTLS {
-		l := &listener{secure: true, nodeID: n.cfg.NodeID}
-		if err := n.listen(l, address); err != nil {
-			return fmt.Errorf("coaps listener: %w", err)
+	return n.openCluster()
+}
+
+// openAll opens a listener at each address that text stands for.
+func (n *Node) openAll(text string, secure, plugtest bool, open func(*listener, netip.AddrPort) error) error {
+	addresses, err := n.cfg.expand(text)
+	if err != nil {
+		return err
+	}
+	for _, address := range addresses {
+		if err := open(&listener{secure: secure, nodeID: n.cfg.NodeID, profile: plugtest}, address); err != nil {
+			return err
 		}
 	}
-	for _, address := range n.cfg.TCP {
-		if err := n.listenStream(&listener{nodeID: n.cfg.NodeID}, address); err != nil {
-			return fmt.Errorf("coap+tcp listener: %w", err)
-		}
-	}
-	for _, address := range n.cfg.TLS {
-		if err := n.listenStream(&listener{secure: true, nodeID: n.cfg.NodeID}, address); err != nil {
-			return fmt.Errorf("coaps+tcp listener: %w", err)
-		}
-	}
+	return nil
+}
+
+// openCluster opens a listener for each own node of the cluster.
+func (n *Node) openCluster() error {
 	if n.cfg.Cluster == nil {
 		return nil
 	}
@@ -108,8 +134,12 @@ func (n *Node) open() error {
 		if err != nil {
 			return fmt.Errorf("cluster: %w", err)
 		}
-		l := &listener{secure: true, nodeID: &own.ID, cluster: members}
-		if err := n.listen(l, own.DTLS); err != nil {
+		l := &listener{secure: true, nodeID: &own.ID, cluster: members, profile: n.cfg.Plugtest}
+		address, err := resolve(own.DTLS)
+		if err != nil {
+			return fmt.Errorf("cluster node %d: %w", own.ID, err)
+		}
+		if err := n.listen(l, address); err != nil {
 			return fmt.Errorf("cluster node %d: %w", own.ID, err)
 		}
 	}
@@ -117,17 +147,13 @@ func (n *Node) open() error {
 }
 
 // listen opens the engine of one listener.
-func (n *Node) listen(l *listener, address string) error {
-	addr, err := resolve(address)
-	if err != nil {
-		return err
-	}
+func (n *Node) listen(l *listener, addr netip.AddrPort) (err error) {
 	n.prepare(l)
 	l.echo = newEchoKey()
 	cfg := engine.Config{
 		Listen: addr, Workers: n.cfg.Workers, Plain: !l.secure, MaxSessions: n.cfg.MaxSessions, SessionIdle: n.cfg.SessionIdle,
 		NewHandler: l.newHandler, Trusted: n.cfg.trusts,
-		Log: n.cfg.Log.With("listener", address),
+		Log: n.cfg.Log.With("listener", addr),
 	}
 	if l.secure {
 		owner := uint32(0)
@@ -151,21 +177,21 @@ func (n *Node) listen(l *listener, address string) error {
 // prepare sets what listeners of every kind need.
 func (n *Node) prepare(l *listener) {
 	l.cfg = &n.cfg
-	l.plugtest = n.plugtest
+	if l.profile {
+		l.plugtest = n.plugtest
+	}
+	l.extended, l.diagnosis = n.extended, &n.diagnosis
+	l.exponent = n.cfg.exponent(l.profile)
 	l.tree = l.newTree()
 	l.benchmark = benchmarkBody()
 }
 
 // listenStream opens a listener over TCP, or over TLS if it is secure.
-func (n *Node) listenStream(l *listener, address string) error {
-	addr, err := resolve(address)
-	if err != nil {
-		return err
-	}
+func (n *Node) listenStream(l *listener, addr netip.AddrPort) (err error) {
 	n.prepare(l)
 	cfg := streamserver.Config{
 		Listen: addr, Workers: n.cfg.Workers, MaxConnections: min(n.cfg.MaxSessions, maxConnections), Idle: n.cfg.StreamIdle,
-		NewHandler: l.newStreamHandler, Log: n.cfg.Log.With("listener", address),
+		NewHandler: l.newStreamHandler, Log: n.cfg.Log.With("listener", addr),
 	}
 	if l.secure {
 		if cfg.TLS = n.cfg.TLSConfig; cfg.TLS == nil {
@@ -245,6 +271,9 @@ func (n *Node) run(ctx context.Context) error {
 	defer cancel()
 	failures := make([]error, len(n.listeners))
 	var group sync.WaitGroup
+	if n.cfg.Diagnose {
+		group.Go(func() { n.diagnosis.follow(ctx, n) })
+	}
 	for i, l := range n.listeners {
 		group.Go(func() {
 			defer cancel()

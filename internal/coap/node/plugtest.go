@@ -15,6 +15,7 @@ import (
 // methods run on any worker.
 type plugtest struct {
 	clock func() time.Time // wall time, of /obs and its siblings
+	every time.Duration    // period of /obs and its siblings
 
 	mu      sync.Mutex // guards what follows
 	large   stored     // /large-update
@@ -35,8 +36,8 @@ type stored struct {
 	exists bool
 }
 
-func newPlugtest(clock func() time.Time) *plugtest {
-	return &plugtest{clock: clock, large: stored{[]byte(largeText()), message.Text, true}}
+func newPlugtest(clock func() time.Time, every time.Duration) *plugtest {
+	return &plugtest{clock: clock, every: every, large: stored{[]byte(largeText()), message.Text, true}}
 }
 
 func attributes(pairs ...string) (all []resource.Attribute) {

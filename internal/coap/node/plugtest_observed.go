@@ -9,17 +9,17 @@ import (
 	"github.com/weir-lb/weir/internal/coap/resource"
 )
 
-const (
-	notifyPeriod  = 5 * time.Second // of /obs and its siblings
-	separateDelay = time.Second     // of /large-separate
-)
+const separateDelay = time.Second // of /large-separate
+
+// maxAge is how long a representation of /obs and its siblings stays fresh, in seconds.
+func (p *plugtest) maxAge() uint32 { return uint32(max(1, p.every/time.Second)) }
 
 // period is the time that /obs shows: it changes with each notification, not while a client fetches blocks.
-func (p *plugtest) period() time.Time { return p.clock().Truncate(notifyPeriod) }
+func (p *plugtest) period() time.Time { return p.clock().Truncate(p.every) }
 
 // topic is one of a resource that changes with each period.
 func (p *plugtest) topic(confirmable bool) *resource.Topic {
-	t := &resource.Topic{Every: notifyPeriod, Confirmable: confirmable}
+	t := &resource.Topic{Every: p.every, Confirmable: confirmable}
 	p.topics = append(p.topics, t)
 	return t
 }
@@ -33,12 +33,12 @@ func (p *plugtest) addObserved(t *resource.Tree) {
 	t.Add("/obs-large", &resource.Resource{Attributes: append(attributes("ct", "0"), observed...), Topic: p.topic(true), Get: func(r *resource.Request) {
 		rule := strings.Repeat("-", 64)
 		now := p.period().Format(time.TimeOnly)
-		r.MaxAge(uint32(notifyPeriod / time.Second))
+		r.MaxAge(p.maxAge())
 		answerText(r, rule+now+strings.Repeat(" ", 32-len(now))+rule)
 	}})
 	for i, path := range []string{"/obs-pumping", "/obs-pumping-non"} {
 		t.Add(path, &resource.Resource{Attributes: observed, Topic: p.topic(i == 0), Get: func(r *resource.Request) {
-			r.MaxAge(uint32(notifyPeriod / time.Second))
+			r.MaxAge(p.maxAge())
 			answerText(r, p.pumping())
 		}})
 	}
@@ -61,7 +61,7 @@ func (p *plugtest) pumping() string {
 // observable is /obs or /obs-non: the time, or for one period what a client has put.
 func (p *plugtest) observable(i int, topic *resource.Topic) *resource.Resource {
 	current := func() stored {
-		if s := p.obs[i]; s.exists && p.clock().Sub(p.changed[i]) < notifyPeriod {
+		if s := p.obs[i]; s.exists && p.clock().Sub(p.changed[i]) < p.every {
 			return s
 		}
 		return stored{[]byte(p.period().Format(time.TimeOnly)), message.Text, true}
@@ -70,7 +70,7 @@ func (p *plugtest) observable(i int, topic *resource.Topic) *resource.Resource {
 		Attributes: attributes("rt", "observe", "obs", ""), Topic: topic,
 		Get: p.locked(func(r *resource.Request) {
 			s := current()
-			r.MaxAge(uint32(notifyPeriod / time.Second))
+			r.MaxAge(p.maxAge())
 			s.answer(r)
 		}),
 		Put: p.locked(func(r *resource.Request) {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weir-lb/weir/internal/coap/message"
 	"github.com/weir-lb/weir/internal/coap/resource"
@@ -28,12 +27,18 @@ func (l *listener) newTree() *resource.Tree {
 	t.Add("/separate", &resource.Resource{Attributes: titled("0", "answers separately"), Get: l.serveSeparate})
 	benchmark := &resource.Resource{
 		Attributes: titled("0", "benchmark: rlen=0..8192, ack"), Get: l.serveBenchmark, Post: l.serveBenchmark, Repeatable: true,
-		Topic: &resource.Topic{Every: benchmarkPeriod, Confirmable: true},
+		Topic: &resource.Topic{Every: l.cfg.NotifyInterval, Confirmable: true},
 	}
 	if !*l.cfg.Benchmark {
 		benchmark = &resource.Resource{Hidden: true, Get: noBenchmark, Post: noBenchmark}
 	}
 	t.Add("/benchmark", benchmark)
+	if l.cfg.Diagnose {
+		t.Add("/diagnose", &resource.Resource{Attributes: titled("0 50 60", "counters"), Get: l.serveDiagnose, Below: true})
+	}
+	if l.extended != nil {
+		l.extended.add(t)
+	}
 	if l.plugtest != nil {
 		l.plugtest.add(t)
 	}
@@ -49,10 +54,9 @@ func (l *listener) serveRoot(r *resource.Request) {
 
 // Benchmark texts and bounds.
 const (
-	maxRlen         = 8192
-	benchmarkPost   = "hello benchmark"
-	benchmarkGet    = "hello observe "
-	benchmarkPeriod = 5 * time.Second // how long a GET's number stays
+	maxRlen       = 8192
+	benchmarkPost = "hello benchmark"
+	benchmarkGet  = "hello observe "
 )
 
 // benchmarkBody returns the longest body of a benchmark POST; shorter ones are its beginning.
@@ -98,7 +102,7 @@ func (l *listener) serveBenchmark(r *resource.Request) {
 		r.Answer(message.Changed, message.Text, l.benchmark[:length])
 		return
 	}
-	text := strconv.AppendInt([]byte(benchmarkGet), int64(r.Now/benchmarkPeriod), 10)
+	text := strconv.AppendInt([]byte(benchmarkGet), int64(r.Now/l.cfg.NotifyInterval), 10)
 	if length >= 0 {
 		for len(text) < length {
 			text = append(text, '*')

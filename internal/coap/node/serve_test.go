@@ -21,7 +21,7 @@ func (noWorker) Post(func()) bool               { return false }
 
 func newTestHandler() *handler {
 	cfg := Config{Listen: []string{":0"}, Version: "test"}.WithDefaults()
-	l := &listener{cfg: &cfg, benchmark: benchmarkBody()}
+	l := &listener{cfg: &cfg, benchmark: benchmarkBody(), exponent: cfg.exponent(false)}
 	l.tree = l.newTree()
 	return newHandler(l, noWorker{}, 1)
 }

@@ -20,7 +20,7 @@ type streamHandler struct{ core }
 func newStreamHandler(l *listener, w *streamserver.Worker, seed uint64) *streamHandler {
 	h := &streamHandler{core{listener: l, worker: w, wake: streamserver.Never}}
 	h.server = resource.New(resource.Config{Tree: l.tree, Guard: streamGuard{}, Exponent: 6, Post: w.Post, Wake: h.wakeAt})
-	h.endpoint = exchange.New(exchange.Config{Seed: seed, Supported: resource.Supported}, h, h.server, nil)
+	h.endpoint = exchange.New(exchange.Config{Seed: seed, Supported: resource.Supported}, h, h.server, h)
 	h.server.Bind(h.endpoint)
 	return h
 }
@@ -32,10 +32,11 @@ const optionRoom = 256
 func (h *streamHandler) Serve(p *streamserver.Peer, m *message.Message, out []byte, now time.Duration) []byte {
 	s, ok := p.State.(*session)
 	if !ok {
-		s = &session{conn: p}
+		s = &session{conn: p, core: &h.core}
 		s.Owner, s.Peer, s.Stream = s, &s.Session, true
 		p.State = s
 	}
+	h.now = now
 	s.BERT = p.Settings().BERT(optionRoom)
 	out = h.endpoint.ReceiveReliable(&s.Session.Session, m, out, now)
 	h.awaken()

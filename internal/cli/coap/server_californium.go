@@ -1,0 +1,134 @@
+package coap
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// californiumOptions are the options of Californium's extended plugtest server under their own names, beside those that Weir has anyway.
+type californiumOptions struct {
+	switches map[string]*[2]bool // by name: --NAME, --no-NAME
+	refused  map[string]*string
+	interval string
+	names    []string // of --interfaces
+	patterns []string
+	given    func(name string) bool
+}
+
+// californiumSwitch is an option that is set with --NAME and --no-NAME.
+type californiumSwitch struct{ name, on, off string }
+
+// californiumSwitches lists them. A text is shown in the help; without one, the option says what is so anyway, and is hidden.
+func californiumSwitches() []californiumSwitch {
+	return []californiumSwitch{
+		{"benchmark", "", "do not serve /benchmark"},
+		{"dtls-cluster-backward", "", "answer forwarded records directly instead of through the node they came by"},
+		{"external", "", "with an address without a host: not on addresses other than loopback"},
+		{"loopback", "", "with an address without a host: not on loopback addresses"},
+		{"ipv4", "", "with an address without a host: not on IPv4 addresses"},
+		{"ipv6", "", "with an address without a host: not on IPv6 addresses"},
+		{"plugtest", "serve the resources of Californium's plugtest server as well, in blocks of 64 bytes: on all listeners, or without one of --listen, --dtls, --listen-tcp and --listen-tls on ports 5683 and 5684; everybody may change what they hold", ""},
+		{"tcp", "CoAP over TCP and TLS at the addresses of --listen and --dtls as well", "no listeners for TCP and TLS"},
+		{"echo-delay", "/echo takes delay=1..60000, in milliseconds", ""},
+		{"dtls-cluster-mac", "", ""},
+		{"oscore", "", ""},
+	}
+}
+
+// californiumRefused are options that Weir has no like of, with what to do instead.
+func californiumRefused() map[string]string {
+	const restart = "DTLS sessions end with the process; clients make a new handshake"
+	const list = "list the nodes: --dtls-cluster 'DTLS;MANAGEMENT;ID,---;MANAGEMENT-OF-THE-OTHER;ID-OF-THE-OTHER'"
+	return map[string]string{
+		"dtls-cluster-group":          "nodes do not search for each other; " + list,
+		"dtls-cluster-group-security": "frames between nodes are not encrypted; give the management addresses a network of their own, and " + list,
+		"k8s-dtls-cluster":            "nodes are not read from Kubernetes; " + list,
+		"k8s-monitor":                 "write --metrics :PORT, which serves /readyz and /livez",
+		"k8s-restore":                 restart, "local-restore": restart, "other-restore": restart, "restore-max-age": restart,
+		"store-file": restart, "store-max-age": restart, "store-password64": restart,
+	}
+}
+
+func (c *californiumOptions) add(flags *pflag.FlagSet) {
+	c.given, c.switches, c.refused = flags.Changed, map[string]*[2]bool{}, map[string]*string{}
+	for _, s := range californiumSwitches() {
+		values := new([2]bool)
+		c.switches[s.name] = values
+		c.flag(flags, &values[0], s.name, s.on)
+		c.flag(flags, &values[1], "no-"+s.name, s.off)
+	}
+	for name, instead := range californiumRefused() {
+		c.refused[name] = flags.String(name, "", instead)
+		_ = flags.MarkHidden(name) // it exists
+	}
+	flags.StringSliceVar(&c.names, "interfaces", nil, "with an address without a host: only the addresses of these interfaces")
+	flags.StringSliceVar(&c.patterns, "interfaces-pattern", nil, "with an address without a host: only the addresses of interfaces whose name one of these regular expressions matches")
+	flags.StringVar(&c.interval, "notify-interval", "", "period of /benchmark, /obs and its siblings, such as 500ms, or in Californium's form 500[ms] (default 5s)")
+}
+
+func (c *californiumOptions) flag(flags *pflag.FlagSet, value *bool, name, usage string) {
+	flags.BoolVar(value, name, false, usage)
+	if usage == "" {
+		_ = flags.MarkHidden(name) // it exists
+	}
+}
+
+// check refuses what Weir has no like of.
+func (c *californiumOptions) check() error {
+	for _, s := range californiumSwitches() {
+		if c.given(s.name) && c.given("no-"+s.name) {
+			return fmt.Errorf("--%s and --no-%s exclude each other; remove one", s.name, s.name)
+		}
+	}
+	for name, instead := range californiumRefused() {
+		if c.given(name) {
+			return fmt.Errorf("--%s: %s", name, instead)
+		}
+	}
+	if on := c.on("dtls-cluster-mac"); on != nil && *on {
+		return fmt.Errorf("--dtls-cluster-mac: frames between nodes carry no MAC; give the management addresses a network of their own")
+	}
+	if on := c.on("oscore"); on != nil && *on {
+		return fmt.Errorf("--oscore: OSCORE is not served; use DTLS")
+	}
+	return nil
+}
+
+// on returns whether a switch is on; nil: it was not given.
+func (c *californiumOptions) on(name string) *bool {
+	values := c.switches[name]
+	switch {
+	case c.given(name):
+		return new(values[0])
+	case c.given("no-" + name):
+		return new(!values[1])
+	}
+	return nil
+}
+
+// off reports whether a switch was given as off.
+func (c *californiumOptions) off(name string) bool {
+	on := c.on(name)
+	return on != nil && !*on
+}
+
+// parseInterval reads a time in Californium's form, such as 5[s], or in Go's.
+func parseInterval(text string) (time.Duration, error) {
+	if parts := regexp.MustCompile(`^(\d+)(?:\[(ms|s|min|h)\])?$`).FindStringSubmatch(text); parts != nil {
+		n, err := strconv.Atoi(parts[1])
+		unit := map[string]time.Duration{"": time.Millisecond, "ms": time.Millisecond, "s": time.Second, "min": time.Minute, "h": time.Hour}[parts[2]]
+		if err != nil || n > int(1000*time.Hour/unit) {
+			return 0, fmt.Errorf("--notify-interval: %s is too long", text)
+		}
+		return time.Duration(n) * unit, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, fmt.Errorf("--notify-interval: %q is no time; write 5s or 500ms", text)
+	}
+	return d, nil
+}

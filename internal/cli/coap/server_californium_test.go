@@ -1,0 +1,114 @@
+package coap
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/coap/node"
+)
+
+// configured reads a command line of weir coap server.
+func configured(t *testing.T, args ...string) (node.Config, error) {
+	t.Helper()
+	var f coapServerFlags
+	cmd := coapServerCommand(&f)
+	if err := cmd.ParseFlags(args); err != nil {
+		return node.Config{}, err
+	}
+	return coapServerConfig(cmd, &f)
+}
+
+// Every option of the help text of Californium's extended plugtest server is taken, or refused with what to do instead.
+func TestEveryCaliforniumOption(t *testing.T) {
+	instead := map[string]string{
+		"--dtls-cluster-group :15884":           "--dtls-cluster",
+		"--dtls-cluster-group-security secret":  "--dtls-cluster",
+		"--dtls-cluster-mac":                    "network of their own",
+		"--k8s-dtls-cluster :15784;:15884;5884": "--dtls-cluster",
+		"--k8s-monitor :8080":                   "--metrics",
+		"--k8s-restore :5884":                   "handshake",
+		"--local-restore :5884":                 "handshake",
+		"--other-restore :5884":                 "handshake",
+		"--restore-max-age 12":                  "handshake",
+		"--store-file state.bin":                "handshake",
+		"--store-max-age 12":                    "handshake",
+		"--store-password64 c2VjcmV0":           "handshake",
+		"--oscore":                              "DTLS",
+		"--benchmark --no-benchmark":            "exclude each other",
+		"--notify-interval soon":                "write 5s",
+		"--notify-interval 1[ms]":               "not between",
+		"--interfaces nosuch0":                  `no interface "nosuch0"`,
+		"--interfaces-pattern (":                "no regular expression",
+		"--no-loopback --no-external":           "no address is left",
+		"--no-dtls-cluster-backward":            "there is no cluster",
+		"--client-auth SOMETIMES":               "not none, wanted or needed",
+	}
+	for line, want := range instead {
+		if _, err := configured(t, strings.Fields(line)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", line, err, want)
+		}
+	}
+	for _, line := range []string{
+		"--benchmark", "--no-benchmark", "--client-auth NONE", "--client-auth WANTED --trust-all", "--client-auth NEEDED --trust-all",
+		"--dtls-cluster :15784;localhost:15884;1,---;localhost:25884;2 --dtls-cluster-backward --no-dtls-cluster-mac",
+		"--dtls-cluster :15784;localhost:15884;1,---;localhost:25884;2 --no-dtls-cluster-backward",
+		"--dtls-only", "--interfaces lo", "--interfaces-pattern l.", "--external", "--no-external", "--loopback", "--ipv4", "--no-ipv6", "--ipv6",
+		"--plugtest", "--no-plugtest", "--tcp", "--no-tcp", "--trust-all", "--diagnose", "--echo-delay", "--no-echo-delay", "--no-oscore", "--notify-interval 5[s]",
+		"--psk-file devices.psk",
+		"--benchmark --no-plugtest --no-external --no-ipv6 --no-tcp", // of published command lines
+		"--no-loopback --no-ipv6 --dtls-only --benchmark --trust-all",
+	} {
+		if strings.Contains(line, "--no-loopback") && !external(t) {
+			continue
+		}
+		if _, err := configured(t, strings.Fields(line)...); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+}
+
+// external reports whether this machine has an IPv4 address besides loopback.
+func external(t *testing.T) bool {
+	t.Helper()
+	_, err := configured(t, "--no-loopback", "--no-ipv6")
+	return err == nil
+}
+
+func TestListenersByDefault(t *testing.T) {
+	for line, want := range map[string]string{
+		"":                       ":5783 | :5784 | :5783 | :5784 | ",
+		"--no-tcp":               ":5783 | :5784 |  |  | ",
+		"--dtls-only":            " | :5784 |  |  | ",
+		"--plugtest":             ":5783 | :5784 | :5783 | :5784 | :5683 :5684 :5683 :5684",
+		"--plugtest --no-tcp":    ":5783 | :5784 |  |  | :5683 :5684",
+		"--psk-file keys":        ":5783 | :5784 | :5783 |  | ",
+		"--listen :1":            ":1 | :5784 |  |  | ",
+		"--listen :1 --dtls :2":  ":1 | :2 |  |  | ",
+		"--listen :1 --tcp":      ":1 | :5784 | :1 | :5784 | ",
+		"--listen-tcp :3":        " | :5784 | :3 |  | ",
+		"--listen :1 --plugtest": ":1 | :5784 |  |  | all",
+		"--dtls-cluster :15784;localhost:15884;1,---;localhost:25884;2": " |  |  |  | ",
+	} {
+		cfg, err := configured(t, strings.Fields(line)...)
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+			continue
+		}
+		lists := []string{strings.Join(cfg.Listen, " "), strings.Join(cfg.DTLS, " "), strings.Join(cfg.TCP, " "), strings.Join(cfg.TLS, " "), ""}
+		if p := cfg.PlugtestAt; p != nil {
+			lists[4] = strings.Join(slices.Concat(p.Listen, p.DTLS, p.TCP, p.TLS), " ")
+		}
+		if cfg.Plugtest {
+			lists[4] = "all"
+		}
+		if got := strings.Join(lists, " | "); got != want {
+			t.Errorf("%q: %q, want %q", line, got, want)
+		}
+	}
+	cfg, err := configured(t, "--notify-interval", "250[ms]")
+	if err != nil || cfg.NotifyInterval != 250*time.Millisecond {
+		t.Error(cfg.NotifyInterval, err)
+	}
+}
