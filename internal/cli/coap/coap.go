@@ -27,6 +27,7 @@ func newCoapCommand() *cobra.Command {
 		newDiscoverCommand(),
 		newPingCommand(),
 		newCoapBenchCommand(),
+		newBenchAllCommand(),
 		newReceiveCommand(),
 	)
 	cmd.AddCommand(newRequestCommands()...)
