@@ -28,6 +28,8 @@ func newCoapCommand() *cobra.Command {
 		newPingCommand(),
 		newCoapBenchCommand(),
 		newCoapCertsCommand(),
+		newBenchAllCommand(),
+		newReceiveCommand(),
 	)
 	cmd.AddCommand(newRequestCommands()...)
 	return cmd
@@ -62,7 +64,10 @@ func coapValues() map[string][]string {
 
 func coapArguments() map[string]cobra.CompletionFunc {
 	arguments := map[string]cobra.CompletionFunc{}
-	for _, name := range []string{"get", "put", "post", "delete", "fetch", "patch", "ipatch", "observe", "discover", "ping", "bench"} {
+	for _, name := range []string{"get", "put", "post", "delete", "fetch", "patch", "ipatch", "observe", "discover", "ping"} {
+		arguments["weir coap "+name] = cli.AtMost(1, cli.Schemes("coap://", "coaps://", "coap+tcp://", "coaps+tcp://"))
+	}
+	for _, name := range []string{"bench", "receive"} {
 		arguments["weir coap "+name] = cli.AtMost(1, cli.Schemes("coap://", "coaps://"))
 	}
 	return arguments

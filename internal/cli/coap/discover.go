@@ -23,7 +23,7 @@ func newDiscoverCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "discover URI",
 		Short: "List the resources of a server (RFC 6690)",
-		Long: `Get /.well-known/core of a server over UDP (coap://) or DTLS 1.2 (coaps://) and list its resources: path, resource type, interface,
+		Long: `Get /.well-known/core of a server over UDP, DTLS, TCP or TLS and list its resources: path, resource type, interface,
 content formats, size, and whether a resource can be observed. A query in the URI is a filter.` + exitCodes,
 		Example: `  weir coap discover coap://localhost:5783
   weir coap discover "coap://localhost:5683?rt=block" --json`,

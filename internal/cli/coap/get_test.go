@@ -57,3 +57,46 @@ Benchmark started\.
 		t.Errorf("bench with shared sockets: %v\n%s", err, out)
 	}
 }
+
+// Every test runs that the server knows; one that it does not know is shown with its error and stops nothing.
+func TestCoapBenchAll(t *testing.T) {
+	addresses := clitest.FreeAddresses(t, 2)
+	clitest.Start(t, "server", "coap", "server", "--workers", "1", "--listen", addresses[0], "--dtls", addresses[1])
+	args := []string{"coap", "bench-all", "127.0.0.1", "--plain-port", addresses[0][len("127.0.0.1:"):], "--secure-port", addresses[1][len("127.0.0.1:"):],
+		"--clients", "4", "--requests", "5", "--requests-large", "2", "--handshakes", "3", "--quiet"}
+	out, _, err := clitest.Both(t, append(args, "--tests", "con,separate,non,blocks,handshakes", "--resource-path", "benchmark", "--json", "--allow-errors")...)
+	var runs []struct {
+		Test, Error string
+		Stats       struct{ Requests, Handshakes, Errors int }
+	}
+	if err != nil || json.Unmarshal([]byte(out), &runs) != nil || len(runs) != 11 {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, r := range runs {
+		want := 20
+		switch {
+		case strings.HasSuffix(r.Test, " blocks"):
+			want = 8
+		case strings.Contains(r.Test, "handshakes"):
+			if want = 12; r.Stats.Handshakes != 12 {
+				t.Errorf("%s: %d handshakes", r.Test, r.Stats.Handshakes)
+			}
+		}
+		if r.Stats.Requests != want || r.Stats.Errors != 0 || r.Error != "" && !strings.HasSuffix(r.Test, "resumed") {
+			t.Errorf("%+v, want %d requests", r, want)
+		}
+	}
+	out, _, err = clitest.Both(t, append(args, "--tests", "con,non", "--resource-path", "nowhere", "--secure=false")...)
+	if err == nil || !strings.Contains(err.Error(), "2 of 2 tests failed") || strings.Count(out, "response 4.04 NOT FOUND") != 2 {
+		t.Errorf("%v\n%s", err, out)
+	}
+	for want, args := range map[string]string{
+		"give one host":        "coap bench-all coap://localhost",
+		`--tests: "some"; use`: "coap bench-all localhost --tests some",
+		"between 0 and 8000":   "coap bench-all localhost --payload 9000",
+	} {
+		if _, _, err := clitest.Both(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+}

@@ -28,7 +28,7 @@ func newObserveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "observe URI",
 		Short: "Observe a resource: show each of its states (RFC 7641)",
-		Long: `Observe a resource over UDP (coap://) or DTLS 1.2 (coaps://), and show each of its states as it comes.
+		Long: `Observe a resource over UDP, DTLS, TCP or TLS (coap://, coaps://, coap+tcp://, coaps+tcp://), and show each of its states as it comes.
 
 Notifications that are older than one already shown are left out and counted. Where none comes until Max-Age is over, the client
 registers again. Long notifications are fetched in blocks. It ends with --count, --duration or an interrupt, and then tells the

@@ -22,7 +22,7 @@ const exitCodes = "\n\nThe exit code is 0 for a response of class 2, 1 for an er
 
 // newRequestCommands are a command for each method.
 func newRequestCommands() []*cobra.Command {
-	const secure = " over UDP (coap://) or DTLS 1.2 (coaps://): with a pre-shared key, or with a certificate or raw\npublic key (--cert, --rpk, --trust)."
+	const secure = " over UDP (coap://), DTLS 1.2 (coaps://), TCP (coap+tcp://) or TLS (coaps+tcp://): with a pre-shared key, or with a\ncertificate or raw public key (--cert, --rpk, --trust)."
 	return []*cobra.Command{
 		newRequestCommand(message.GET, "get", "Get a resource: show request, session and response",
 			`Send a GET`+secure+`

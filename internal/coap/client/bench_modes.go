@@ -109,6 +109,7 @@ func (w *worker) message(c *simulated) ([]byte, error) {
 	}
 	var b message.Builder
 	b.Reset(w.sending[:0], kind, w.b.method(), 0, w.zero[:])
+	register := cfg.Mode == ModeObserve && p.downloaded == 0
 	if cfg.Mode == ModeObserve {
 		payload = nil
 	}
@@ -116,10 +117,14 @@ func (w *worker) message(c *simulated) ([]byte, error) {
 		if o.ID == message.ContentFormat && len(payload) == 0 {
 			continue
 		}
-		if o.ID > message.Observe && cfg.Mode == ModeObserve && p.downloaded == 0 {
+		if register && o.ID > message.Observe {
 			b.Uint(message.Observe, 0)
+			register = false
 		}
 		b.Option(o.ID, o.Value)
+	}
+	if register {
+		b.Uint(message.Observe, 0)
 	}
 	switch {
 	case p.downloaded > 0:

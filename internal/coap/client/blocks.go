@@ -90,7 +90,7 @@ func (t *transfer) early() []Option {
 // upload sends the request with its payload and returns the response to the last message.
 func (t *transfer) upload(ctx context.Context) (*message.Message, error) {
 	body := t.request.Payload
-	if len(body) <= 16<<t.exponent {
+	if len(body) <= t.single() {
 		m, err := t.once(ctx, body, t.early()...)
 		if err != nil || m.Code != message.RequestEntityTooLarge {
 			return m, err

@@ -44,6 +44,7 @@ type Session struct {
 	ReadCID   string // the connection id we receive with, in hex; empty: none, or one of length 0
 	WriteCID  string // the one we send, likewise
 	Resumed   bool
+	TLS       bool // over TCP
 	// Resumption is for Security.Resume of a later connection; nil: the server gave none. It holds a secret.
 	Resumption *handshake.Session
 }
@@ -265,6 +266,9 @@ func (c *Conn) begin(ctx context.Context, datagram []byte) (exchange.ID, *call, 
 	}
 	mid := c.endpoint.NextID(&c.peer)
 	datagram[2], datagram[3] = byte(mid>>8), byte(mid)
+	if c.target.Stream && datagram[1] != 0 { // TCP repeats and acknowledges
+		datagram[0] = datagram[0]&^0x30 | byte(message.Non)<<4
+	}
 	id, err := c.endpoint.Send(&c.peer, datagram, c.now())
 	if err != nil {
 		return 0, nil, err

@@ -25,8 +25,11 @@ func roomOf(l link) int {
 	return maxRoom
 }
 
-// open makes the link to the target: a UDP socket, or a DTLS session over it.
+// open makes the link to the target: a UDP socket, a DTLS session over it, or a TCP or TLS connection.
 func open(ctx context.Context, target Target, cfg *DialConfig) (link, Session, error) {
+	if target.Stream {
+		return openStream(ctx, target, cfg)
+	}
 	under, err := cfg.socket(target)
 	if err != nil || !target.Secure {
 		return under, Session{}, err

@@ -40,7 +40,11 @@ func (s *Session) print(b *strings.Builder) {
 	if s.Suite == "" {
 		return
 	}
-	fmt.Fprintf(b, "\n>>> DTLS(%s,ID:%d)\n>>> %s\n", s.Authority, s.ID, s.Suite)
+	name := "DTLS"
+	if s.TLS {
+		name = "TLS"
+	}
+	fmt.Fprintf(b, "\n>>> %s(%s,ID:%d)\n>>> %s\n", name, s.Authority, s.ID, s.Suite)
 	switch s.Auth {
 	case handshake.AuthPSK:
 		fmt.Fprintf(b, ">>> PreSharedKey Identity [identity: %s]\n", Printable(s.Identity))
@@ -71,7 +75,7 @@ func (x *Exchange) printRequest(b *strings.Builder) error {
 		return err
 	}
 	fmt.Fprintf(b, "==[ CoAP Request ]%s\n", ruler[:45])
-	head(b, &m)
+	x.head(b, &m)
 	fmt.Fprintf(b, "Method : 0.%02d - %s\n", m.Code.Detail(), m.Code.Name())
 	fmt.Fprintf(b, "Options: %s\n", Options(&m))
 	body(b, &m)
@@ -94,7 +98,7 @@ func (x *Exchange) printResponse(b *strings.Builder) error {
 		return err
 	}
 	fmt.Fprintf(b, "==[ CoAP Response ]%s\n", ruler[:44])
-	head(b, &m)
+	x.head(b, &m)
 	fmt.Fprintf(b, "Status : %s - %s\n", m.Code, m.Code.Name())
 	fmt.Fprintf(b, "Options: %s\n", Options(&m))
 	fmt.Fprintf(b, "RTT    : %d ms\n", x.RTT.Milliseconds())
@@ -102,7 +106,11 @@ func (x *Exchange) printResponse(b *strings.Builder) error {
 	return nil
 }
 
-func head(b *strings.Builder, m *message.Message) {
+func (x *Exchange) head(b *strings.Builder, m *message.Message) {
+	if x.Target.Stream { // there are no message ids and no types (RFC 8323 section 3.2)
+		fmt.Fprintf(b, "Token  : %s\n", strings.ToUpper(hex.EncodeToString(m.Token)))
+		return
+	}
 	fmt.Fprintf(b, "MID    : %d\nToken  : %s\nType   : %s\n", m.ID, strings.ToUpper(hex.EncodeToString(m.Token)), m.Type)
 }
 

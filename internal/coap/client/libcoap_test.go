@@ -20,11 +20,38 @@ import (
 // startLibcoap starts a server of libcoap (Debian's libcoap3-bin) and returns the URIs of its plain and its DTLS port.
 func startLibcoap(t *testing.T, program string, args ...string) (plain, secure string) {
 	t.Helper()
+	port := int(netlabtest.UDPPortPair(t))
+	serveLibcoap(t, program, port, fmt.Sprintf("coap://127.0.0.1:%d", port), args...)
+	return fmt.Sprintf("coap://127.0.0.1:%d", port), fmt.Sprintf("coaps://127.0.0.1:%d", port+1)
+}
+
+// tcpPortPair returns the first of two adjacent ports that are free for TCP now.
+func tcpPortPair(t *testing.T) int {
+	t.Helper()
+	for range 100 {
+		first, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := first.Addr().(*net.TCPAddr).Port
+		second, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1))
+		first.Close()
+		if err == nil {
+			second.Close()
+			return port
+		}
+	}
+	t.Fatal("no two adjacent ports are free")
+	return 0
+}
+
+// serveLibcoap starts a server and waits until it answers a ping at uri.
+func serveLibcoap(t *testing.T, program string, port int, uri string, args ...string) {
+	t.Helper()
 	path, err := exec.LookPath(program)
 	if err != nil {
 		t.Skip("not installed: libcoap3-bin")
 	}
-	port := netlabtest.UDPPortPair(t)
 	process := exec.Command(path, append([]string{"-A", "127.0.0.1", "-p", fmt.Sprint(port), "-d", "10"}, args...)...)
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
@@ -33,11 +60,10 @@ func startLibcoap(t *testing.T, program string, args ...string) (plain, secure s
 		_ = process.Process.Kill()
 		_ = process.Wait()
 	})
-	plain, secure = fmt.Sprintf("coap://127.0.0.1:%d", port), fmt.Sprintf("coaps://127.0.0.1:%d", port+1)
 	netlabtest.Eventually(t, program+" answers", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		conn, err := Dial(ctx, plain, DialConfig{})
+		conn, err := Dial(ctx, uri, DialConfig{})
 		if err != nil {
 			return false
 		}
@@ -45,7 +71,6 @@ func startLibcoap(t *testing.T, program string, args ...string) (plain, secure s
 		_, err = conn.Ping(ctx)
 		return err == nil
 	})
-	return plain, secure
 }
 
 // exercise tries what libcoap's example server has: blocks both ways, observation, a separate answer, discovery, deletion.
@@ -98,7 +123,35 @@ func TestLibcoapServers(t *testing.T) {
 		plain, _ := startLibcoap(t, "coap-server-notls")
 		exercise(t, plain, Security{})
 	})
+	t.Run("tcp", func(t *testing.T) {
+		t.Parallel()
+		port := tcpPortPair(t)
+		uri := fmt.Sprintf("coap+tcp://127.0.0.1:%d", port)
+		serveLibcoap(t, "coap-server-notls", port, uri)
+		if s := exercise(t, uri, Security{}); s.Suite != "" {
+			t.Errorf("%+v", s)
+		}
+	})
 	for _, program := range []string{"coap-server-openssl", "coap-server-gnutls"} {
+		t.Run(program+"/tls", func(t *testing.T) {
+			t.Parallel()
+			authority := handshaketest.NewAuthority(t, "test")
+			server := authority.Issue(t, "P-256", "server.test", func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)} })
+			device := authority.Issue(t, "P-256", "device", nil)
+			chain, key := server.Files(t)
+			port := tcpPortPair(t)
+			serveLibcoap(t, program, port, fmt.Sprintf("coap+tcp://127.0.0.1:%d", port), "-c", chain, "-j", key, "-C", authority.File(t))
+			authority.Roots.AddCert(authority.CA)
+			uri := fmt.Sprintf("coaps+tcp://127.0.0.1:%d", port+1)
+			s := exercise(t, uri, Security{Credentials: &handshake.Credentials{Certificates: []*handshake.Certificate{device.Certificate}, Roots: authority.Roots}})
+			if !s.TLS || s.Identity != "CN=server.test" {
+				t.Errorf("%+v", s)
+			}
+			_, err := Dial(t.Context(), uri, DialConfig{Security: Security{Credentials: &handshake.Credentials{Roots: handshaketest.NewAuthority(t, "stranger").Roots}}})
+			if err == nil || !strings.Contains(err.Error(), "certificate not trusted") {
+				t.Errorf("%v", err)
+			}
+		})
 		t.Run(program+"/psk", func(t *testing.T) {
 			t.Parallel()
 			_, secure := startLibcoap(t, program, "-k", "secretPSK")

@@ -170,7 +170,7 @@ func (o *observed) notified(ctx context.Context, datagram []byte, deliver func(N
 	case !ok:
 		o.deliver(datagram, 0, deliver)
 		return false, ErrNotObserved
-	case o.delivery.Number > 0 && !newer(sequence, o.last, time.Since(o.at)):
+	case o.delivery.Number > 0 && !o.conn.target.Stream && !newer(sequence, o.last, time.Since(o.at)):
 		o.delivery.Stale++
 		return true, nil
 	}

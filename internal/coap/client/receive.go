@@ -32,6 +32,8 @@ func (c *ReceiveConfig) Validate() error {
 		return fmt.Errorf("interval: %v is less than 1ms", c.Interval)
 	case c.interval()*maxOpen/2 < c.timeout():
 		return fmt.Errorf("timeout: %v is too long for an interval of %v: more than %d requests would be under way", c.timeout(), c.interval(), maxOpen/2)
+	case target.Stream:
+		return fmt.Errorf("URI %q: over TCP nothing is lost; write coap:// or coaps://", c.URI)
 	case len(target.Path) == 0:
 		return fmt.Errorf("URI %q: no path; write for example %s/requests", c.URI, c.URI)
 	}

@@ -139,6 +139,14 @@ func (c *Conn) exponent(size int) uint32 {
 	return n
 }
 
+// single is how long a payload may be that goes in one message, in bytes: a block, or over a stream what the peer takes.
+func (t *transfer) single() int {
+	if l, ok := t.conn.link.(*streamLink); ok && t.request.BlockSize == 0 {
+		return max(16<<t.exponent, min(l.room(), 2*maxRoom)-headers)
+	}
+	return 16 << t.exponent
+}
+
 // headers is room for what comes before the payload of a block, in bytes.
 const headers = 160
 

@@ -179,6 +179,8 @@ func TestBenchModes(t *testing.T) {
 		path string
 	}{
 		{ModeObserve, "/benchmark"},
+		{ModeObserve, "/some/benchmark?rlen=40&x=y"},
+		{ModeObserve, ""},
 		{ModeReverseRequest, "/reverse-request?req=5&res=feed-CON"},
 		{ModeReverseRequest, "/reverse-request?req=25&res=feed-NON"},
 		{ModeReverseObserve, "/reverse-observe?obs=5&res=feed-CON"},

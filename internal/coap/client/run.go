@@ -131,6 +131,8 @@ func (c *BenchConfig) Validate() error {
 	switch {
 	case err != nil:
 		return err
+	case target.Stream:
+		return fmt.Errorf("URI %q: a load goes over UDP or DTLS; write coap:// or coaps://", c.URI)
 	case c.Clients < 0 || c.Clients > maxClients:
 		return fmt.Errorf("clients: %d is not between 1 and %d", c.Clients, maxClients)
 	case c.Requests < 0 || c.Duration < 0 || c.RebindEvery < 0 || c.Pause < 0 || c.AckTimeout < 0 || c.Burst < 0 || c.Workers < 0 || c.LiveEvery < 0:

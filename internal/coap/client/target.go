@@ -13,14 +13,15 @@ import (
 
 // Target is a parsed CoAP URI (RFC 7252 section 6).
 type Target struct {
-	Secure bool     // coaps
+	Secure bool     // coaps, coaps+tcp
+	Stream bool     // coap+tcp, coaps+tcp (RFC 8323)
 	Host   string   // as written, without brackets
 	Port   uint16   // 5683 or 5684 when not written
 	Path   []string // decoded segments; a single trailing empty one for ".../"
 	Query  []string // decoded arguments
 }
 
-// ParseTarget reads coap://host[:port][/path][?query] or coaps://...
+// ParseTarget reads coap://host[:port][/path][?query], or with the scheme coaps, coap+tcp or coaps+tcp.
 func ParseTarget(uri string) (Target, error) {
 	u, err := url.Parse(uri)
 	if err != nil {
@@ -32,8 +33,12 @@ func ParseTarget(uri string) (Target, error) {
 		t.Port = 5683
 	case "coaps":
 		t.Secure, t.Port = true, 5684
+	case "coap+tcp":
+		t.Stream, t.Port = true, 5683
+	case "coaps+tcp":
+		t.Stream, t.Secure, t.Port = true, true, 5684
 	default:
-		return Target{}, fmt.Errorf("URI %q: scheme %q; write coap://host/path or coaps://host/path", uri, u.Scheme)
+		return Target{}, fmt.Errorf("URI %q: scheme %q; write coap://host/path or coaps://host/path, or coap+tcp or coaps+tcp", uri, u.Scheme)
 	}
 	if t.Host == "" {
 		return Target{}, fmt.Errorf("URI %q: no host; write %s://host/path", uri, u.Scheme)

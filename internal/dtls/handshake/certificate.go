@@ -5,6 +5,7 @@ import (
 	"crypto"
 	"crypto/rsa"
 	"crypto/sha256"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"errors"
@@ -83,6 +84,19 @@ func NewCertificate(chain [][]byte, key crypto.Signer) (*Certificate, error) {
 		return nil, fmt.Errorf("a chain of %d bytes: want at most %d", len(c.x509), MaxMessage)
 	}
 	return c, nil
+}
+
+// TLS is the certificate for crypto/tls; false: it is a raw public key, which crypto/tls does not know.
+func (c *Certificate) TLS() (tls.Certificate, bool) {
+	if c.x509 == nil {
+		return tls.Certificate{}, false
+	}
+	out := tls.Certificate{PrivateKey: c.key, Leaf: c.leaf}
+	b := cursor{b: c.x509}
+	for list := (cursor{b: b.vector24()}); len(list.b) > 0; {
+		out.Certificate = append(out.Certificate, list.vector24())
+	}
+	return out, true
 }
 
 // body returns the body of the Certificate message for a certificate type; nil: it cannot be sent as that.
