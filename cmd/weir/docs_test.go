@@ -37,7 +37,7 @@ func pages(t *testing.T) []string {
 func pageOf(cmd *cobra.Command) (page string) {
 	home := map[string]string{ // the longest matching command path wins
 		"weir nat": "nat.md", "weir lb": "lb-commands.md", "weir init": "lb.md", "weir check": "check.md", "weir explain": "check.md",
-		"weir coap server": "coap-server.md", "weir coap get": "coap-clients.md", "weir coap bench": "coap-clients.md",
+		"weir coap server": "coap-server.md", "weir coap certs": "coap-server.md", "weir coap bench": "coap-bench.md", "weir coap": "coap-clients.md",
 		"weir demo": "demo.md", "weir bench": "bench.md", "weir bench ebpf": "bench-ebpf.md", "weir bench run dsr": "bench-datapaths.md",
 		"weir bench run nfqueue": "bench-datapaths.md", "weir bench run floods": "bench-floods.md", "weir bench run dump": "bench-floods.md",
 		"weir bench run soak": "bench-soak.md", "weir lab": "lab.md", "weir lb rules": "rules.md",
@@ -52,7 +52,7 @@ func pageOf(cmd *cobra.Command) (page string) {
 	return page
 }
 
-// Every command has its page, and each of its flags is told there.
+// Every command has its page, and each of its flags is described there.
 func TestEveryFlagIsOnItsPage(t *testing.T) {
 	shared := map[string]bool{"help": true}
 	var walk func(cmd *cobra.Command)
@@ -77,7 +77,7 @@ func TestEveryFlagIsOnItsPage(t *testing.T) {
 		}
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if !shared[f.Name] && !f.Hidden && !regexp.MustCompile("--"+f.Name+`\b[^-]`).MatchString(text) {
-				t.Errorf("%s does not tell --%s of %s", page, f.Name, cmd.CommandPath())
+				t.Errorf("%s does not describe --%s of %s", page, f.Name, cmd.CommandPath())
 			}
 		})
 	}
@@ -119,7 +119,7 @@ func TestEveryKeyIsOnItsPage(t *testing.T) {
 				}
 				count++
 				if !regexp.MustCompile(`\b` + key + `\b`).MatchString(text) {
-					t.Errorf("%s does not tell the key %s", page, key)
+					t.Errorf("%s does not describe the key %s", page, key)
 				}
 				walk(field.Type)
 			}

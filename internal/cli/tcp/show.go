@@ -35,7 +35,7 @@ func newTCPProgress(out io.Writer) *tcpProgress {
 const tcpColumns = "%8s %11s %11s %9s %9s %8s %8s %8s"
 
 func (p *tcpProgress) show(r tcpscale.Report) {
-	if r.Plateau != nil && r.Plateau.Ceiling+r.Plateau.Kind != p.plateau { // its counts go on: told once
+	if r.Plateau != nil && r.Plateau.Ceiling+r.Plateau.Kind != p.plateau { // its counts go on: reported once
 		p.plateau = r.Plateau.Ceiling + r.Plateau.Kind
 		p.last = time.Time{}
 		p.say("%s", r.Plateau.Text)
@@ -44,7 +44,7 @@ func (p *tcpProgress) show(r tcpscale.Report) {
 		p.limited = true
 		p.say("rate limit: %s", rateLimitWords(&r))
 	}
-	if r.Void != "" && !p.void { // told once
+	if r.Void != "" && !p.void { // reported once
 		p.void = true
 		p.say("VOID: %s: times and rates are not the path's", r.Void)
 	}

@@ -107,10 +107,10 @@ func TestTCPClientExpectsASpread(t *testing.T) {
 		{[]string{"--expect-spread", "5%", "--plain"}, cli.ExitUsage, "names no servers"},
 	} {
 		args := append([]string{"client", "--to", "127.0.0.1:" + ports[0] + ",127.0.0.1:" + ports[1], "--connections", "300", "--workers", "1", "--hold", "1s", "--quiet"}, c.args...)
-		client, _, said := tcpProcess(t, (*exec.Cmd).Start, args...)
+		client, _, output := tcpProcess(t, (*exec.Cmd).Start, args...)
 		client.Wait()
-		if client.ProcessState.ExitCode() != c.code || !strings.Contains(said.String(), c.want) {
-			t.Errorf("%v: exit code %d, want %d and %q\n%s", c.args, client.ProcessState.ExitCode(), c.code, c.want, said)
+		if client.ProcessState.ExitCode() != c.code || !strings.Contains(output.String(), c.want) {
+			t.Errorf("%v: exit code %d, want %d and %q\n%s", c.args, client.ProcessState.ExitCode(), c.code, c.want, output)
 		}
 	}
 }
