@@ -50,7 +50,7 @@ type supervisor struct {
 	hello  hello
 	oldExe int // descriptor of the old binary during an upgrade, until the new one serves; -1: none
 
-	runDelay func(pid int) time.Duration // replaced in tests
+	usage func(pid int) usage // replaced in tests
 
 	signals chan os.Signal
 	stops   int            // number of termination signals received
@@ -74,7 +74,7 @@ type child struct {
 	again    bool             // another upgrade was requested during the test: the binary may have changed
 	killer   <-chan time.Time // the time that giveTime gave is over
 	killTime time.Duration    // that time
-	delayed  time.Duration    // run delay when the time began
+	used     usage            // when the time began
 	delays   int              // how often the time was extended
 	ready    time.Time        // time at which it became ready; zero: not yet
 	quit     bool             // it announced that it ends
@@ -88,7 +88,7 @@ type child struct {
 // not be started; the code is then 1.
 func Supervise(config Config) (code int, err error) {
 	runtime.LockOSThread() // a successor inherits this thread's signal mask
-	s := &supervisor{config: config, log: cmp.Or(config.Log, slog.New(slog.DiscardHandler)), held: newHeld(), oldExe: -1, runDelay: runDelay, signals: make(chan os.Signal, 16)}
+	s := &supervisor{config: config, log: cmp.Or(config.Log, slog.New(slog.DiscardHandler)), held: newHeld(), oldExe: -1, usage: usageOf, signals: make(chan os.Signal, 16)}
 	s.config.Crashes = cmp.Or(config.Crashes, 5)
 	s.config.StableAfter, s.config.MaxWait = cmp.Or(config.StableAfter, 2*time.Second), cmp.Or(config.MaxWait, time.Second)
 	s.hello.Protocol, s.hello.Capacity = protocol, s.held.capacity

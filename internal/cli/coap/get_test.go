@@ -100,3 +100,21 @@ func TestCoapBenchAll(t *testing.T) {
 		}
 	}
 }
+
+// An answer is printed whole whatever the method, and a refused key is called one by every command.
+func TestCoapGetIsWholeOrSaysWhyNot(t *testing.T) {
+	addresses := clitest.FreeAddresses(t, 2)
+	clitest.Start(t, "server", "coap", "server", "--workers", "1", "--listen", addresses[0], "--dtls", addresses[1])
+	for _, uri := range []string{"coap://" + addresses[0], "coaps://" + addresses[1]} {
+		out, _, err := clitest.Both(t, "coap", "get", uri+"/benchmark?rlen=3000", "--method", "POST", "--payload", "hi")
+		if err != nil || !strings.Contains(out, "Payload: 3000 Bytes\n") || strings.Contains(out, "m=true") {
+			t.Errorf("%s: %v\n%s", uri, err, out)
+		}
+	}
+	for _, args := range [][]string{{"get"}, {"bench", "--clients", "1", "--requests", "1", "--quiet"}} {
+		_, _, err := clitest.Both(t, append(append([]string{"coap"}, args...), "coaps://"+addresses[1]+"/benchmark", "--secret", "wrong")...)
+		if err == nil || !strings.Contains(err.Error(), "identity or key refused") {
+			t.Errorf("%v with another key: %v", args, err)
+		}
+	}
+}
