@@ -79,7 +79,7 @@ func TestRootTerminationEndsEveryCommand(t *testing.T) {
 			cmd.Stdout, cmd.Stderr = output, output
 			cmd.Env = append(os.Environ(), "TMPDIR="+filepath.Join(temp, "tmp"), "XDG_RUNTIME_DIR="+temp)
 			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-			clitest.Must(t, cmd.Start())
+			clitest.Must(t, clitest.StartChild(cmd))
 			ended := make(chan struct{})
 			go func() { defer close(ended); _ = cmd.Wait() }()
 			t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
