@@ -2,6 +2,7 @@ package snat_test
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"strings"
 	"testing"
@@ -115,6 +116,31 @@ func TestBounds(t *testing.T) {
 			if at := refused(n); at != c.key {
 				t.Errorf("%s: %d is refused at %q", c.key, n, at)
 			}
+		}
+	}
+}
+
+// Words of a scenario that are not known, and numbers that are none, are refused under their own key.
+func TestUnknownWords(t *testing.T) {
+	for key, change := range map[string]func(*snat.Scenario){
+		"":                func(s *snat.Scenario) { s.Path[0].Side = "server" },
+		"path[0].side":    func(s *snat.Scenario) { s.Path[0].Side = "middle" },
+		"path[0].kind":    func(s *snat.Scenario) { s.Path[0].Kind = "wire" },
+		"protocol":        func(s *snat.Scenario) { s.Protocol = "sctp" },
+		"traffic.policy":  func(s *snat.Scenario) { s.Traffic.Policy = "closed" },
+		"traffic.spread":  func(s *snat.Scenario) { s.Traffic.Spread = "even" },
+		"traffic.balance": func(s *snat.Scenario) { s.Traffic.Balance = "hash" },
+		"traffic.rate":    func(s *snat.Scenario) { s.Traffic.Rate = math.NaN() },
+		"traffic.rst":     func(s *snat.Scenario) { s.Traffic.RST = math.NaN() },
+	} {
+		s := snat.Scenario{Path: one(snat.Files)}.WithDefaults()
+		change(&s)
+		got := ""
+		if err := s.Validate(); err != nil {
+			got, _, _ = strings.Cut(err.Error(), ": ")
+		}
+		if got != key {
+			t.Errorf("%s: refused at %q", key, got)
 		}
 	}
 }
