@@ -4,6 +4,9 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/dtls/handshake"
+	"github.com/weir-lb/weir/internal/dtls/record"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
@@ -38,27 +41,16 @@ type BenchConfig struct {
 	AckTimeout  time.Duration // RFC 7252 ACK_TIMEOUT, default 2 s
 	LiveEvery   time.Duration // between two snapshots, default 1 s, at least 20 ms
 	Burst       int           // handshakes in flight at a time per worker, default 64
-	Seed        uint64        // of message ids, tokens and back-off; 0 draws one
-}
-
-// BenchStats counts since the start. Every field but the gauges only grows.
-type BenchStats struct {
-	Requests        uint64 `json:"requests"`         // answered with success (2.xx)
-	Failed          uint64 `json:"failed"`           // answered with an error (4.xx, 5.xx) or RST
-	Lost            uint64 `json:"lost"`             // requests without an answer after all retransmissions
-	Retransmissions uint64 `json:"retransmissions"`  // of requests
-	Errors          uint64 `json:"errors"`           // transmission errors: requests lost, failed, and failed handshakes
-	Handshakes      uint64 `json:"handshakes"`       // completed
-	Rehandshakes    uint64 `json:"rehandshakes"`     // completed or begun by a client that had had a session
-	HandshakeErrors uint64 `json:"handshake_errors"` // timed out or refused
-	LostSessions    uint64 `json:"lost_sessions"`    // sessions given up: fatal alert or a lost request
-	Rebinds         uint64 `json:"rebinds"`          // changes of a client's source port
-	Moves           uint64 `json:"moves"`            // of those, to another source address (BenchConfig.From)
-	PathChallenges  uint64 `json:"path_challenges"`  // of the server, answered, after a change of address (RFC 9853)
-	FirstBlocks     uint64 `json:"first_blocks"`     // answers of which only the first block was taken (RFC 7959)
-	Refused         uint64 `json:"refused"`          // datagrams the kernel or the server's host refused (nothing listens, no buffer)
-	Stray           uint64 `json:"stray"`            // datagrams and records that belong to nothing (late duplicates, forgeries)
-	Clients         int    `json:"clients"`          // gauge: clients with a session (or started, without DTLS)
+	Mode        Mode          // what each client does; default ModeRequest
+	BlockSize   int           // payload and response go in blocks of this size, in bytes (RFC 7959); 0: a message each, and of a response in blocks the first one
+	NotifyEvery time.Duration // between two notifications in ModeReverseObserve, the first included; 0: when the one before was acknowledged
+	// HandshakeEvery ends a client's session after so many requests, and makes another one; 0: never. With Resume it is resumed.
+	HandshakeEvery int
+	Resume         bool
+	Credentials    *handshake.Credentials // certificates and raw public keys; with them, pre-shared keys only if Identity is given
+	ServerName     string                 // as in Security
+	Suites         []record.Suite         // as in Security
+	Seed           uint64                 // of message ids, tokens and back-off; 0 draws one
 }
 
 // Snapshot is what the live callback gets every BenchConfig.LiveEvery.
@@ -70,20 +62,19 @@ type Snapshot struct {
 	P50, P99 time.Duration // round-trip times of the interval; 0 without an answer
 }
 
+// BenchStats and Group are public types: what `weir coap bench --json` prints.
+type (
+	BenchStats = v1.CoAPBenchStats
+	Group      = v1.CoAPBenchGroup
+)
+
 // BenchResult is the end of a load.
 type BenchResult struct {
-	Stats     BenchStats       `json:"stats"`
-	Setup     time.Duration    `json:"-"`   // creation of clients and all handshakes
-	Elapsed   time.Duration    `json:"-"`   // request phase
-	RTT       *measure.Latency `json:"rtt"` // of answered requests, first transmission to answer
-	Handshake *measure.Latency `json:"handshake"`
-	Groups    []Group          `json:"groups"` // how evenly the clients were served
-	CPU       time.Duration    `json:"-"`      // user and system time of this process in the request phase
-}
-
-// Group is a set of clients that had about the same number of answered requests.
-type Group struct {
-	Clients int    `json:"clients"`
-	From    uint64 `json:"from"`
-	To      uint64 `json:"to"`
+	Stats     BenchStats
+	Setup     time.Duration    // creation of clients and all handshakes
+	Elapsed   time.Duration    // request phase
+	RTT       *measure.Latency // of answered requests, first transmission to answer
+	Handshake *measure.Latency
+	Groups    []Group       // how evenly the clients were served
+	CPU       time.Duration // user and system time of this process in the request phase
 }
