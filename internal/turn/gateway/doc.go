@@ -7,7 +7,7 @@
 //	client ─► reuse-port socket ─► worker: Table (allocation), one goroutine per core ─► relay socket ─► peer
 //	client ◄─ same socket       ◄─ queue of the poll, sent in gathered segments       ◄─ relay socket ◄─ peer
 //	client ◄═ TCP, TLS ═══════► worker of the client's address: the same poller, one read and one write a poll
-//	client ◄═ DTLS ═══════════► goroutines of the connection ◄─ batches, post ─► worker of the client's address
+//	client ◄═ DTLS ═══════════► worker's socket, opened and sealed by the DTLS engine of the worker ◄─► relay sockets
 //
 // A worker repeats one poll: it waits, reads each ready socket once (recvmmsg, UDP_GRO), queues the packets on the sockets that
 // send them, and sends each queue (sendmmsg, UDP_SEGMENT; the vectors point into the read buffers). Only indications are

@@ -43,7 +43,7 @@ func (p *blockPool) put(b *block) {
 // outQueue is the bounded queue to one client between its worker and the goroutine that writes. The worker adds
 // without a lock and passes the messages on once per poll; the writer writes all of them at once.
 //
-//	worker: add, add, add, flush ─► ready ─► writer: one Write (over DTLS one a message)
+//	worker: add, add, add, flush ─► ready ─► writer: one Write (over TLS one a message)
 type outQueue struct {
 	blocks *blockPool
 	queued atomic.Int64 // bytes of pending, ready and what is being written
@@ -154,8 +154,8 @@ type deadlineWriter interface {
 	SetWriteDeadline(time.Time) error
 }
 
-// run writes until end, cut or an error. With byMessage every message is a write of its own: over DTLS a message must
-// be one record, and over TLS it is one because coturn's client treats a record as a message.
+// run writes until end, cut or an error. With byMessage every message is a write of its own, and over TLS a record of
+// its own, because coturn's client treats a record as a message.
 func (q *outQueue) run(w deadlineWriter, byMessage bool) error {
 	defer close(q.finished)
 	for {
