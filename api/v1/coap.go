@@ -1,12 +1,15 @@
 package v1
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+)
 
 // CoAPStatus is the answer of GET /status of `weir coap server`.
 type CoAPStatus struct {
 	Version     string          `json:"version"`     // of the binary
 	Credentials CoAPCredentials `json:"credentials"` // pre-shared keys in use
-	Listeners   []CoAPListener  `json:"listeners"`   // plain, DTLS, then cluster nodes, each in the configured order
+	Listeners   []CoAPListener  `json:"listeners"`   // plain, DTLS, TCP, TLS, then cluster nodes, each in the configured order
 }
 
 // CoAPCredentials are the pre-shared keys in use.
@@ -21,12 +24,14 @@ type CoAPCredentials struct {
 type CoAPListener struct {
 	URI        string         `json:"uri"`                 // such as coap://127.0.0.1:5683
 	Addr       netip.AddrPort `json:"address"`             // that clients send to
-	Secure     bool           `json:"secure"`              // over DTLS
+	Secure     bool           `json:"secure"`              // over DTLS or TLS
 	NodeID     *uint32        `json:"node_id,omitempty"`   // of a cluster node; absent: it is none
 	Management netip.AddrPort `json:"management,omitzero"` // internal address of a cluster node; absent: it is none
-	Engine     DTLSCounters   `json:"engine"`              // datagrams, records and sessions
+	Engine     DTLSCounters   `json:"engine"`              // datagrams, records and sessions; zero over TCP and TLS
 	Exchange   CoAPCounters   `json:"exchange"`            // messages
+	Resources  CoAPResources  `json:"resources"`           // bodies in blocks, observers
 	Pending    int            `json:"pending"`             // messages that await an acknowledgement or their time
+	Streams    *CoAPStreams   `json:"streams,omitempty"`   // connections over TCP or TLS; absent: the listener has datagrams
 	Cluster    *CoAPCluster   `json:"cluster,omitempty"`   // what went to and came from other nodes; absent: it is no cluster node
 	Nodes      []CoAPNode     `json:"nodes,omitempty"`     // nodes of the cluster, the one that answers first; absent: it is no cluster node
 }
@@ -111,6 +116,41 @@ type CoAPCounters struct {
 	PendingFull     uint64 `json:"pending_full"`    // messages refused because too many are pending, in all or of one session
 }
 
+// CoAPResources count since the start, except Observers, Bodies and BodyBytes, which are current.
+type CoAPResources struct {
+	Observers        int    `json:"observers"`         // observations that are registered
+	Bodies           int    `json:"bodies"`            // request bodies in blocks under way, and answers stored for their next block
+	BodyBytes        int    `json:"body_bytes"`        // of these bodies
+	Incomplete       uint64 `json:"incomplete"`        // blocks without the blocks before them: 4.08
+	BodiesTooLarge   uint64 `json:"bodies_too_large"`  // beyond the bound: 4.13
+	BodiesRefused    uint64 `json:"bodies_refused"`    // no room: 5.03
+	BodiesEvicted    uint64 `json:"bodies_evicted"`    // made room for other ones
+	BodiesExpired    uint64 `json:"bodies_expired"`    // no further block came
+	Notifications    uint64 `json:"notifications"`     // sent to observers, repetitions not counted
+	ObserversRefused uint64 `json:"observers_refused"` // answered without Observe, because there was no room
+	ObserversEvicted uint64 `json:"observers_evicted"` // of addresses without proof, made room for other ones
+	ObserversLost    uint64 `json:"observers_lost"`    // the client did not acknowledge a notification, or rejected it
+}
+
+// CoAPStreams count since the start, except Connections, Guests and Handshakes, which are current.
+type CoAPStreams struct {
+	Connections int    `json:"connections"`       // open, TLS handshakes not counted
+	Guests      int    `json:"guests"`            // of those, the ones that have not sent a request
+	Handshakes  int    `json:"handshakes"`        // of TLS, under way
+	Accepted    uint64 `json:"accepted"`          // connections
+	Refused     uint64 `json:"refused"`           // closed at once, because a bound was reached
+	Evicted     uint64 `json:"evicted"`           // connections without a request that made room for other ones
+	Failed      uint64 `json:"handshakes_failed"` // of TLS, failed or too slow
+	TimedOut    uint64 `json:"timed_out"`         // idle, or a message or the first request took too long
+	Slow        uint64 `json:"slow"`              // closed because the peer did not take what was sent to it
+	Aborted     uint64 `json:"aborted"`           // by the server, because the peer broke the protocol
+	Overloaded  uint64 `json:"overloaded"`        // closed because incomplete messages took too much memory
+	Messages    uint64 `json:"messages"`          // requests and responses received
+	Pings       uint64 `json:"pings"`             // answered
+	Received    uint64 `json:"received_bytes"`    // inside TLS
+	Sent        uint64 `json:"sent_bytes"`        // inside TLS
+}
+
 // CoAPCluster counts what went to and came from other nodes since the start. The first eight are those of Californium's cluster
 // health.
 type CoAPCluster struct {
@@ -138,9 +178,9 @@ type CoAPNode struct {
 	Silent     float64 `json:"silent_s"`   // seconds since its newest message; 0: unknown or self
 }
 
-// CoAPExchange is the output of `weir coap get --json`.
+// CoAPExchange is the output of `weir coap get --json` and of the other requests.
 type CoAPExchange struct {
-	Code            string       `json:"code"`              // of the response, such as 2.05
+	Code            string       `json:"code"`              // of the response, such as 2.05; 0.00: there is none, as the No-Response option asked
 	Name            string       `json:"name"`              // of the code, such as CONTENT
 	Type            string       `json:"type"`              // CON, NON, ACK or RST
 	MID             uint16       `json:"mid"`               // message id
@@ -148,17 +188,52 @@ type CoAPExchange struct {
 	Options         string       `json:"options"`           // for people
 	Payload         string       `json:"payload"`           // as text, for people
 	PayloadHex      string       `json:"payload_hex"`       // in hexadecimal
-	RTT             float64      `json:"rtt_ms"`            // milliseconds from the first transmission to the response, without handshake
+	RTT             float64      `json:"rtt_ms"`            // milliseconds from the first transmission to the whole response, without handshake
 	Elapsed         float64      `json:"elapsed_ms"`        // milliseconds of the whole exchange, with handshake
-	Retransmissions int          `json:"retransmissions"`   // of the request
+	Retransmissions int          `json:"retransmissions"`   // of requests
+	Messages        int          `json:"messages"`          // requests sent, without retransmissions: more than one for blocks and for an Echo option
 	Session         *CoAPSession `json:"session,omitempty"` // absent: without DTLS
 }
 
 // CoAPSession is the DTLS session of an exchange.
 type CoAPSession struct {
-	Suite    string `json:"suite"`    // cipher suite, IANA name
-	Identity string `json:"identity"` // of the pre-shared key
-	ID       uint32 `json:"id"`       // names the session in logs; derived from its keys, reveals nothing
+	Suite        string `json:"suite"`         // cipher suite, IANA name
+	Auth         string `json:"auth"`          // psk, x509 or rpk: how server or client has proven who it is
+	Identity     string `json:"identity"`      // of the pre-shared key, or the subject or key hash of the server's certificate
+	ID           uint32 `json:"id"`            // names the session in what is printed; drawn at random
+	ConnectionID bool   `json:"connection_id"` // connection ids were negotiated
+	ReadCID      string `json:"read_cid"`      // connection id that the client receives with, in hexadecimal; empty: of length 0, or none
+	WriteCID     string `json:"write_cid"`     // the one of the server, likewise
+	Resumed      bool   `json:"resumed"`       // of an earlier session
+}
+
+// CoAPNotification is a line of the output of `weir coap observe --json`.
+type CoAPNotification struct {
+	Number        int          `json:"number"`        // of the notifications shown, from 1, which is the answer to the registration
+	Time          time.Time    `json:"time"`          // when it came
+	Sequence      uint32       `json:"sequence"`      // value of the Observe option
+	Registrations int          `json:"registrations"` // so far
+	Stale         uint64       `json:"stale"`         // notifications left out so far because a newer one was there
+	Exchange      CoAPExchange `json:"exchange"`      // the notification
+}
+
+// CoAPPing is the output of `weir coap ping --json`.
+type CoAPPing struct {
+	URI  string    `json:"uri"`    // of the server
+	Sent int       `json:"sent"`   // pings, without retransmissions
+	RTT  []float64 `json:"rtt_ms"` // milliseconds of those that were answered, in their order
+}
+
+// CoAPLink is one element of the list that `weir coap discover --json` prints.
+type CoAPLink struct {
+	Target     string   `json:"target"`          // path or URI
+	Types      []string `json:"types"`           // rt
+	Interfaces []string `json:"interfaces"`      // if
+	Formats    []int    `json:"formats"`         // ct: content formats
+	Size       uint64   `json:"size,omitempty"`  // sz: bytes; absent: not told
+	Title      string   `json:"title,omitempty"` // absent: none
+	Observable bool     `json:"observable"`      // obs
+	Link       string   `json:"link"`            // as in the document, with every attribute
 }
 
 // CoAPBench is what `weir coap bench --json` prints.
@@ -187,6 +262,10 @@ type CoAPBenchStats struct {
 	FirstBlocks     uint64 `json:"first_blocks"`     // answers of which only the first block was taken (RFC 7959)
 	Refused         uint64 `json:"refused"`          // datagrams the kernel or the server's host refused (nothing listens, no buffer)
 	Stray           uint64 `json:"stray"`            // datagrams and records that belong to nothing (late duplicates, forgeries)
+	Notifications   uint64 `json:"notifications"`    // received, in mode observe
+	Served          uint64 `json:"served"`           // requests of the server answered, or notifications sent to it, in the reverse modes
+	Blocks          uint64 `json:"blocks"`           // messages behind the first one of a transfer in blocks
+	Resumed         uint64 `json:"resumed"`          // of the handshakes, those that resumed a session
 	Clients         int    `json:"clients"`          // with a session now (or started, without DTLS)
 }
 

@@ -20,7 +20,7 @@ type turnCell struct {
 	rates  [][]turnPhase
 }
 
-// sweep measures each size over each path: the highest rate that holds, and costs at equal rates. Roads take turns in both,
+// sweep measures each size over each path: the highest rate that holds, and costs at equal rates. Paths take turns in both,
 // so that a noisy machine disturbs all of them alike.
 func (s *turnStage) sweep(ctx context.Context) (runs []*TurnRun, err error) {
 	for _, path := range s.paths {

@@ -199,7 +199,7 @@ func TestTurnConfigIsChecked(t *testing.T) {
 	for want, change := range map[string]func(c *TurnConfig){
 		"platform k8s is not supported yet":       func(c *TurnConfig) { c.Platform = "k8s" },
 		`platform "x": write local`:               func(c *TurnConfig) { c.Platform = "x" },
-		`road "x": write cat, direct-channel`:     func(c *TurnConfig) { c.Road = "x" },
+		`road "x": write cat, direct-channel`:     func(c *TurnConfig) { c.Path = "x" },
 		`--with "x": write coturn, stunnerd`:      func(c *TurnConfig) { c.With = []string{"x"} },
 		`--with "none": write coturn, stunnerd`:   func(c *TurnConfig) { c.With = []string{"none", "coturn"} },
 		`generator "x": write auto`:               func(c *TurnConfig) { c.Generator = "x" },
@@ -212,7 +212,7 @@ func TestTurnConfigIsChecked(t *testing.T) {
 		"1ms: want 0.1 s to an hour":              func(c *TurnConfig) { c.Duration = time.Millisecond },
 		"10 bits/s: want 1k to 100G":              func(c *TurnConfig) { c.Bandwidth = 10 },
 		"bursts of 65":                            func(c *TurnConfig) { c.Burst = 65 },
-		"iperf speaks no TURN":                    func(c *TurnConfig) { c.Road, c.Generator = turnRoadChannel, generatorIperf },
+		"iperf speaks no TURN":                    func(c *TurnConfig) { c.Path, c.Generator = turnPathChannel, generatorIperf },
 		"sweep of 0 sizes":                        func(c *TurnConfig) { c.Sweep, c.Sizes = true, nil },
 		"rate of 1 packets/s: want 100 to 10M":    func(c *TurnConfig) { c.Rates = []float64{1} },
 	} {
@@ -233,7 +233,7 @@ func TestTurnConfigIsChecked(t *testing.T) {
 
 func turnConfig() TurnConfig {
 	return TurnConfig{
-		Clients: 5, Duration: time.Second, Size: 1000, Bandwidth: 10e6, Platform: "local", Road: TurnRoadCat,
+		Clients: 5, Duration: time.Second, Size: 1000, Bandwidth: 10e6, Platform: "local", Path: TurnPathCat,
 		Generator: GeneratorBuiltin, Offload: "none", Network: NetworkAuto, Transport: TransportUDP, Direction: DirectionUp, Sizes: TurnSizes(), Rates: []float64{20000}, Rounds: 2, Probe: time.Second, MaxRate: 1e6,
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// What a completion allows besides its values.
+// What a completion allows in addition to its values.
 const (
 	NoFiles = cobra.ShellCompDirectiveNoFileComp
 	AnyFile = cobra.ShellCompDirectiveDefault
@@ -124,6 +124,7 @@ func flagFiles() map[string]cobra.CompletionFunc {
 	return map[string]cobra.CompletionFunc{
 		"config": Configurations(), "report": FilesOf("html"), "output": FilesOf("html"), "pcap": FilesOf("pcap", "pcapng"), "cf-nat": FilesOf("jar"),
 		"ca": FilesOf("pem", "crt"), "credentials": Files, "psk-file": Files, "admin-token-file": Files, "token-file": Files, "stats-token-file": Files,
+		"cert": FilesOf("pem", "crt"), "cert-key": FilesOf("pem", "key"), "rpk": FilesOf("pem", "key"), "trust": FilesOf("pem", "crt"), "file": Files, "save": Files,
 		"pin-path": directories, "state": directories, "interface": interfaces, "admin": adminSockets,
 	}
 }

@@ -47,7 +47,7 @@ func newBenchTrafficHandshakesCommand() *cobra.Command {
 					break
 				}
 				running.Go(func() {
-					_, err := client.Request(ctx, client.RequestConfig{URI: args[0], Timeout: timeout})
+					_, err := client.Do(ctx, client.RequestConfig{URI: args[0], Timeout: timeout})
 					mu.Lock()
 					defer mu.Unlock()
 					result.All++

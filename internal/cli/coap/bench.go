@@ -18,11 +18,12 @@ import (
 
 // coapBenchFlags are the flags of `weir coap bench`.
 type coapBenchFlags struct {
-	load                       client.BenchConfig
-	sockets, secret, secretHex string
-	payload                    int
-	json, quiet, allowErrors   bool
-	from                       []string
+	securityFlags
+	load                     client.BenchConfig
+	sockets, mode, lines     string
+	payload                  int
+	json, quiet, allowErrors bool
+	from                     []string
 }
 
 func newCoapBenchCommand() *cobra.Command {
@@ -32,17 +33,25 @@ func newCoapBenchCommand() *cobra.Command {
 		Short: "Load a CoAP server with thousands of clients and measure its answers",
 		Long: `Load a CoAP server over UDP (coap://) or DTLS 1.2 with connection ids (coaps://).
 
-Each client keeps one confirmable POST in flight, with the back-off of RFC 7252. Every second one line tells the requests so
-far and the rate of that second; at the end come the percentiles of the round-trip time.
+Each client keeps one confirmable POST in flight, with the back-off of RFC 7252. Every second, one line shows the requests so
+far and the rate of that second; the percentiles of the round-trip time follow at the end.
+
+--mode observe counts notifications instead. --mode reverse-request and reverse-observe ask the server, by a POST to the URI, for
+requests to the clients; they count what the clients have answered, or the notifications that they have sent. --block-size sends
+payloads and fetches responses in blocks. --handshake-every ends each session after so many requests and makes another one.
 
 --rebind-every changes the source port of every client (or of --rebind-share of them) at that interval, as a NAT does. With
-connection ids no session may be lost by it and no handshake repeated. A client changes its port between two requests; with shared sockets the answers under
-way to the others of its socket are lost and asked for again. With several addresses in --from it changes its address too.
+connection ids no session may be lost by it and no handshake repeated. A client changes its port between two requests; with shared sockets, responses to the other
+clients of its socket are lost, and their requests are retransmitted. With several addresses in --from it changes its address too.
 
 The exit code is 1 if a request or a session was lost or a request failed, unless --allow-errors is given.`,
 		Example: `  weir coap bench "coap://localhost:5783/benchmark?rlen=40" --clients 200 --requests 1000
   weir coap bench "coaps://localhost:5784/benchmark?rlen=40" --clients 2000 --requests 10000 --no-stop
-  weir coap bench "coaps://localhost:5784/benchmark" --clients 500 --duration 30s --rebind-every 5s --json`,
+  weir coap bench "coaps://localhost:5784/benchmark" --clients 500 --duration 30s --rebind-every 5s --json
+  weir coap bench coap://localhost:5783/obs --mode observe --clients 100 --duration 1m
+  weir coap bench "coap://localhost:5783/benchmark?rlen=5000" --payload-size 5000 --block-size 1024
+  weir coap bench "coap://localhost:5783/reverse-request?req=10&res=feed-CON" --mode reverse-request --requests 1000
+  weir coap bench coaps://localhost:5784/benchmark --handshake-every 1 --cipher TLS_ECDHE_PSK_WITH_AES_128_GCM_SHA256`,
 		Args: cli.OneURI,
 		RunE: func(cmd *cobra.Command, args []string) error { return runCoapBench(cmd, args[0], &f) },
 	}
@@ -55,10 +64,12 @@ The exit code is 1 if a request or a session was lost or a request failed, unles
 	flags.IntVar(&f.payload, "payload-size", 40, "bytes of payload in a request")
 	flags.StringVar(&f.sockets, "sockets", string(client.SocketsEach), "each: a source port per client; shared: 16 clients share one")
 	flags.IntVar(&f.load.Workers, "workers", 0, "workers (default one per core)")
-	flags.StringVar(&f.load.Identity, "identity", "", "PSK identity of all clients (default cali. and 16 hex digits, one for each)")
-	flags.StringVar(&f.secret, "secret", client.DefaultSecret, "PSK as text")
-	flags.StringVar(&f.secretHex, "secret-hex", "", "PSK in hex, instead of --secret")
-	flags.IntVar(&f.load.CIDLength, "cid-length", 0, "bytes of the clients' own connection ids, 0 to 8 (shared sockets: 4)")
+	flags.StringVar(&f.mode, "mode", string(client.ModeRequest), "what a client does: request, observe, reverse-request or reverse-observe")
+	flags.IntVar(&f.load.BlockSize, "block-size", 0, "send payloads and fetch responses in blocks of so many bytes, 16 to 1024 (default: a message each)")
+	cli.DurationVar(flags, &f.load.NotifyEvery, "notify-every", 0, "with --mode reverse-observe: between two notifications (default: when the one before was acknowledged)")
+	flags.IntVar(&f.load.HandshakeEvery, "handshake-every", 0, "make a new session after so many requests (default never)")
+	flags.BoolVar(&f.load.Resume, "resume", false, "resume the session before, where there is one")
+	f.securityFlags.add(flags)
 	cli.DurationVar(flags, &f.load.RebindEvery, "rebind-every", 0, "change the clients' source ports at this interval (default never)")
 	flags.StringSliceVar(&f.from, "from", nil, "local addresses of the clients; each change takes the next (default: the kernel chooses)")
 	flags.Float64Var(&f.load.RebindShare, "rebind-share", 1, "share of the clients that change, 0 to 1")
@@ -67,6 +78,7 @@ The exit code is 1 if a request or a session was lost or a request failed, unles
 	flags.IntVar(&f.load.Burst, "handshakes-burst", 64, "handshakes under way at a time, per worker")
 	flags.Uint64Var(&f.load.Seed, "seed", 0, "of message ids and back-off (default random)")
 	flags.BoolVar(&f.json, "json", false, "print the result as JSON; the progress goes to standard error")
+	flags.StringVar(&f.lines, "progress", "weir", "lines of progress: weir, every second, or original, every 10 s with a number, as Californium's client prints them")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, cli.QuietUsage)
 	flags.BoolVar(&f.allowErrors, "allow-errors", false, "exit with 0 also after lost or failed requests")
 	return cmd
@@ -76,9 +88,12 @@ func runCoapBench(cmd *cobra.Command, uri string, f *coapBenchFlags) error {
 	if _, err := client.ParseTarget(uri); err != nil {
 		return cli.UsageError(err)
 	}
-	secret, err := pskSecret(f.secret, f.secretHex)
+	own, err := f.security()
 	if err != nil {
 		return cli.UsageError(err)
+	}
+	if f.lines != "weir" && f.lines != "original" {
+		return cli.UsageError(fmt.Errorf("--progress: %q; use weir or original", f.lines))
 	}
 	if f.payload < 0 || f.payload > 8000 {
 		return cli.UsageError(fmt.Errorf("--payload-size: %d is not between 0 and 8000", f.payload))
@@ -96,7 +111,12 @@ func runCoapBench(cmd *cobra.Command, uri string, f *coapBenchFlags) error {
 		}
 		f.load.From = append(f.load.From, address)
 	}
-	f.load.URI, f.load.Secret, f.load.Sockets = uri, secret, client.Sockets(f.sockets)
+	f.load.URI, f.load.Sockets, f.load.Mode = uri, client.Sockets(f.sockets), client.Mode(f.mode)
+	f.load.Identity, f.load.Secret, f.load.Credentials, f.load.ServerName, f.load.Suites = own.Identity, own.Secret, own.Credentials, own.ServerName, own.Suites
+	f.load.CIDLength, f.load.NoCID = own.CIDLength, own.NoCID
+	if f.lines == "original" {
+		f.load.LiveEvery = 10 * time.Second
+	}
 	f.load.Payload = []byte(strings.Repeat("weir", f.payload/4+1)[:f.payload])
 	if err := f.load.Validate(); err != nil {
 		return cli.UsageError(err)
@@ -121,6 +141,9 @@ func runCoapBench(cmd *cobra.Command, uri string, f *coapBenchFlags) error {
 		// The last interval is shorter than the others, so its rate means nothing.
 		if s.Period >= time.Second/2 || lines == 0 {
 			lines++
+			if f.lines == "original" {
+				fmt.Fprintf(progress, "[%04d]: ", lines)
+			}
 			fmt.Fprintln(progress, s.Line())
 		}
 	})

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/dtls/record"
 )
 
 // newCoapCommand groups what speaks CoAP. A new subcommand is one line here.
@@ -13,16 +14,22 @@ func newCoapCommand() *cobra.Command {
 		Short: "CoAP over UDP and DTLS with connection ids: server, cluster, clients",
 		Example: `  weir coap server --listen :5783 --dtls :5784
   weir coap server --dtls-cluster ":15784;localhost:15884;1,---;localhost:25884;2"
+  weir coap discover coap://localhost:5783
   weir coap get coaps://localhost:5784/mycontext
+  weir coap observe coap://localhost:5683/obs
   weir coap bench "coaps://localhost:5784/benchmark?rlen=40" --clients 2000 --duration 30s`,
 		Args: cli.NoSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(
 		newCoapServerCommand(),
-		newCoapGetCommand(),
+		newObserveCommand(),
+		newDiscoverCommand(),
+		newPingCommand(),
 		newCoapBenchCommand(),
+		newCoapCertsCommand(),
 	)
+	cmd.AddCommand(newRequestCommands()...)
 	return cmd
 }
 
@@ -32,17 +39,30 @@ func Family() cli.Family {
 }
 
 func coapValues() map[string][]string {
-	formats := []string{"text", "json", "xml", "cbor", "octets", "link"}
+	var formats, ciphers []string
+	for _, f := range formatNames {
+		formats = append(formats, f.name)
+	}
+	for _, s := range record.Suites() {
+		ciphers = append(ciphers, s.String())
+	}
 	return map[string][]string{
-		"--method":         {"GET", "POST", "PUT", "DELETE", "FETCH", "PATCH", "IPATCH"},
-		"--content-format": formats,
-		"--accept":         formats,
-		"--sockets":        {"each", "shared"},
+		"--method":               {"GET", "POST", "PUT", "DELETE", "FETCH", "PATCH", "IPATCH"},
+		"--content-format":       formats,
+		"--accept":               formats,
+		"--cipher":               ciphers,
+		"--no-response":          {"2", "4", "5"},
+		"--sockets":              {"each", "shared"},
+		"weir coap bench --mode": {"request", "observe", "reverse-request", "reverse-observe"},
+		"--progress":             {"weir", "original"},
+		"--client-auth":          {"none", "wanted", "needed"},
 	}
 }
 
 func coapArguments() map[string]cobra.CompletionFunc {
-	return map[string]cobra.CompletionFunc{
-		"weir coap get": cli.AtMost(1, cli.Schemes("coap://", "coaps://")), "weir coap bench": cli.AtMost(1, cli.Schemes("coap://", "coaps://")),
+	arguments := map[string]cobra.CompletionFunc{}
+	for _, name := range []string{"get", "put", "post", "delete", "fetch", "patch", "ipatch", "observe", "discover", "ping", "bench"} {
+		arguments["weir coap "+name] = cli.AtMost(1, cli.Schemes("coap://", "coaps://"))
 	}
+	return arguments
 }

@@ -46,7 +46,7 @@ func TestCoapGetAndBench(t *testing.T) {
 		want := regexp.MustCompile(`^Benchmark clients, first request successful\.
 Benchmark clients created\. \d+ ms, \d+ clients/s
 Benchmark started\.
-(?:\d+ requests \(\d+ reqs/s, \d+ retransmissions \(\d+,\d\d%\), \d+ transmission errors \(\d+,\d\d%\), \d+ clients\)
+(?:\d+ requests \(\d+ reqs/s, \d+ retransmissions \(\d+\.\d\d%\), \d+ transmission errors \(\d+\.\d\d%\), \d+ clients\)
 )+$`)
 		if !want.MatchString(progress) {
 			t.Errorf("progress:\n%s", progress)

@@ -144,7 +144,7 @@ func TestHostileDatagrams(t *testing.T) {
 				} else if port.address == vip {
 					uri = "coaps://" + vip + "/mycontext"
 				}
-				x, err := client.Request(t.Context(), client.RequestConfig{URI: uri, AckTimeout: 200 * time.Millisecond})
+				x, err := client.Do(t.Context(), client.RequestConfig{URI: uri, AckTimeout: 200 * time.Millisecond})
 				if err != nil {
 					t.Fatalf("no service after the attack: %v", err)
 				}

@@ -42,7 +42,7 @@ func newSimFragmentsCommand() *cobra.Command {
 		Long: `Fill a fragment table with datagrams in virtual time and count those it has no room for; then advise a size.
 
 Table weir is the one that the data paths use, with size + buckets entries. Table nfqlb is that of nfqlb with
---ft_size=SIZE --ft_buckets=BUCKETS, whose loss hangs on the luck of its hash. The traffic is that of nfqlb's own
+--ft_size=SIZE --ft_buckets=BUCKETS, whose loss depends on collisions of its hash. The traffic is that of nfqlb's own
 simulator: each arrival is a new datagram with the next id, nothing is removed.`,
 		Example: `  weir sim fragments --rate 2500 --ttl 200ms
   weir sim fragments --table nfqlb --hsize 223 --rate 1000 --ttl 200ms --duration 5m --parallel 8 --repeat 16

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/dtls/handshake"
+	"github.com/weir-lb/weir/internal/dtls/record"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
@@ -39,7 +41,16 @@ type BenchConfig struct {
 	AckTimeout  time.Duration // RFC 7252 ACK_TIMEOUT, default 2 s
 	LiveEvery   time.Duration // between two snapshots, default 1 s, at least 20 ms
 	Burst       int           // handshakes in flight at a time per worker, default 64
-	Seed        uint64        // of message ids, tokens and back-off; 0 draws one
+	Mode        Mode          // what each client does; default ModeRequest
+	BlockSize   int           // payload and response go in blocks of this size, in bytes (RFC 7959); 0: a message each, and of a response in blocks the first one
+	NotifyEvery time.Duration // between two notifications in ModeReverseObserve, the first included; 0: when the one before was acknowledged
+	// HandshakeEvery ends a client's session after so many requests, and makes another one; 0: never. With Resume it is resumed.
+	HandshakeEvery int
+	Resume         bool
+	Credentials    *handshake.Credentials // certificates and raw public keys; with them, pre-shared keys only if Identity is given
+	ServerName     string                 // as in Security
+	Suites         []record.Suite         // as in Security
+	Seed           uint64                 // of message ids, tokens and back-off; 0 draws one
 }
 
 // Snapshot is what the live callback gets every BenchConfig.LiveEvery.

@@ -175,7 +175,7 @@ func TestLine(t *testing.T) {
 	s := Snapshot{
 		Total: BenchStats{Requests: 210767, Clients: 2000}, Interval: BenchStats{Requests: 210767, Retransmissions: 2698}, Period: 10 * time.Second,
 	}
-	if got, want := s.Line(), "210767 requests (21077 reqs/s, 2698 retransmissions (1,28%), 0 transmission errors (0,00%), 2000 clients)"; got != want {
+	if got, want := s.Line(), "210767 requests (21077 reqs/s, 2698 retransmissions (1.28%), 0 transmission errors (0.00%), 2000 clients)"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 	if got := (Snapshot{}).Line(); !regexp.MustCompile(`^0 requests \(0 reqs/s, .*\)$`).MatchString(got) {
@@ -192,5 +192,18 @@ func TestResultJSON(t *testing.T) {
 	text, err := json.Marshal(r)
 	if err != nil || !strings.Contains(string(text), `"requests":1`) || !strings.Contains(string(text), `"p99_ms":`) {
 		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// A client makes a new session after so many requests.
+func TestBenchRepeatsHandshakes(t *testing.T) {
+	p := newPeer(t, true)
+	r, err := Bench(t.Context(), BenchConfig{URI: p.uri, Clients: 5, Requests: 6, HandshakeEvery: 2}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The first client has made its first request before the load.
+	if s := r.Stats; s.Requests != 30 || s.Handshakes != 15 || s.Rehandshakes != 10 || s.Errors+s.LostSessions != 0 || p.accepted.Load() != 15 {
+		t.Errorf("%+v, the server saw %d handshakes", s, p.accepted.Load())
 	}
 }

@@ -3,83 +3,228 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 
 	"github.com/weir-lb/weir/internal/coap/message"
 )
 
-// Bounds of a response in blocks.
 const (
-	maxBlocks = 4096
-	maxBody   = 1 << 20 // bytes
+	maxBody     = 16 << 20 // bytes of a payload, in blocks or not
+	maxRestarts = 2        // of a transfer in blocks
 )
 
-// follow completes a response that is not whole. It repeats the request with an Echo option, which proves our address to the
-// server (RFC 9175 section 2.3), or requests the blocks that follow (RFC 7959 section 2.4, GET only).
-func (x *Exchange) follow(ctx context.Context, conn net.Conn, cfg RequestConfig) error {
-	var first message.Message
-	if err := message.Parse(x.Response, &first); err != nil {
-		return err
-	}
-	if value, ok := first.Option(message.Echo); ok && first.Code == message.Unauthorized {
-		cfg.echo = bytes.Clone(value)
-		if err := x.again(ctx, conn, cfg); err != nil {
-			return err
-		}
-		if err := message.Parse(x.Response, &first); err != nil {
-			return err
-		}
-	}
-	block, ok := first.Uint(message.Block2)
-	if !ok || block&8 == 0 || block>>4 != 0 || cfg.Method != message.GET || first.Code.Class() != 2 {
-		return nil
-	}
-	tag, _ := first.Option(message.ETag)
-	body, whole := bytes.Clone(first.Payload), x.Response
-	for blocks := 1; block&8 != 0; blocks++ {
-		if blocks == maxBlocks || len(body) > maxBody || block&7 == 7 {
-			return fmt.Errorf("the response is too long: %d bytes in %d blocks so far", len(body), blocks)
-		}
-		// A server may make blocks smaller as it goes, but each begins where the one before has ended.
-		cfg.block, cfg.blockwise = uint32(len(body))>>(4+block&7)<<4|block&7, true
-		if err := x.again(ctx, conn, cfg); err != nil {
-			return err
-		}
-		var next message.Message
-		if err := message.Parse(x.Response, &next); err != nil {
-			return err
-		}
-		if next.Code != first.Code {
-			return nil // an error response, which is shown
-		}
-		nextTag, _ := next.Option(message.ETag)
-		if block, ok = next.Uint(message.Block2); !ok || !bytes.Equal(tag, nextTag) || int(block>>4)<<(4+block&7) != len(body) {
-			return errors.New("the resource has changed between two blocks of it; ask again")
-		}
-		body = append(body, next.Payload...)
-		if value, ok := next.Option(message.Echo); ok {
-			cfg.echo = bytes.Clone(value)
-		}
-	}
-	var err error
-	x.Response, err = joined(whole, body)
-	return err
+// transfer is one request with its payload and response, each in as many messages as they need (RFC 7959).
+type transfer struct {
+	conn     *Conn
+	request  *Request
+	x        *Exchange
+	exponent uint32 // blocks of the payload have 16 << exponent bytes
+	echo     []byte // value of the Echo option, when the server has asked for it (RFC 9175 section 2.3)
+	tag      []byte // value of Request-Tag; nil: the payload goes in one message
 }
 
-// again sends the request of cfg on conn and takes its response for that of x.
-func (x *Exchange) again(ctx context.Context, conn net.Conn, cfg RequestConfig) error {
-	request, err := buildRequest(x.Target, cfg)
-	if err != nil {
-		return err
+// once sends one message with extra options and returns its response. It repeats it once where the server asks for an Echo.
+func (t *transfer) once(ctx context.Context, payload []byte, extra ...Option) (*message.Message, error) {
+	for again := false; ; again = true {
+		options := t.request.options(t.conn.target)
+		if len(payload) == 0 && len(t.request.Payload) > 0 { // a later block of the response
+			options = without(options, message.ContentFormat)
+		}
+		options = append(options, extra...)
+		if t.echo != nil {
+			options = append(options, Option{message.Echo, t.echo})
+		}
+		if t.tag != nil {
+			options = append(options, Option{message.RequestTag, t.tag})
+		}
+		datagram, err := t.request.build(options, payload)
+		if err != nil {
+			return nil, err
+		}
+		r, err := t.conn.roundTrip(ctx, datagram)
+		if t.x.Messages++; t.x.Messages == 1 {
+			t.x.Request = datagram
+		}
+		t.x.Retransmissions += r.repeats
+		if err != nil {
+			return nil, err
+		}
+		m := new(message.Message)
+		if t.x.Response = r.datagram; r.datagram == nil {
+			t.x.Unwanted = true
+			return m, nil
+		}
+		if err := message.Parse(r.datagram, m); err != nil {
+			return nil, err
+		}
+		value, echoed := m.Option(message.Echo)
+		if echoed {
+			t.echo = bytes.Clone(value)
+		}
+		if !echoed || m.Code != message.Unauthorized || again {
+			return m, nil
+		}
 	}
-	next := Exchange{Target: x.Target, Request: request}
-	if err := next.exchange(ctx, conn, cfg); err != nil {
-		return err
+}
+
+func without(options []Option, id message.OptionID) []Option {
+	kept := options[:0]
+	for _, o := range options {
+		if o.ID != id {
+			kept = append(kept, o)
+		}
 	}
-	x.Response, x.Retransmissions = next.Response, x.Retransmissions+next.Retransmissions
-	return nil
+	return kept
+}
+
+// early asks for blocks of a size in the response, if the request names one.
+func (t *transfer) early() []Option {
+	if t.request.BlockSize == 0 {
+		return nil
+	}
+	return []Option{UintOption(message.Block2, t.exponent)}
+}
+
+// upload sends the request with its payload and returns the response to the last message.
+func (t *transfer) upload(ctx context.Context) (*message.Message, error) {
+	body := t.request.Payload
+	if len(body) <= 16<<t.exponent {
+		m, err := t.once(ctx, body, t.early()...)
+		if err != nil || m.Code != message.RequestEntityTooLarge {
+			return m, err
+		}
+		block, ok := m.Uint(message.Block1)
+		if !ok || block&7 == 7 || 16<<(block&7) >= len(body) {
+			return m, nil
+		}
+		t.exponent = block & 7
+	}
+	t.tag = make([]byte, 4)
+	rand.Read(t.tag) //nolint:errcheck // never fails, by its contract
+	for restarts := 0; ; restarts++ {
+		m, again, err := t.blocks(ctx, body)
+		if err != nil || !again || restarts == maxRestarts {
+			t.showWhole(body)
+			return m, err
+		}
+	}
+}
+
+// blocks sends body in blocks. again: the server wants it from the beginning, in smaller blocks perhaps.
+func (t *transfer) blocks(ctx context.Context, body []byte) (m *message.Message, again bool, err error) {
+	for offset := 0; ; {
+		end := min(offset+16<<t.exponent, len(body))
+		more := uint32(0)
+		if end < len(body) {
+			more = 8
+		}
+		extra := append(t.early(), UintOption(message.Block1, uint32(offset)>>(4+t.exponent)<<4|more|t.exponent))
+		if offset == 0 {
+			extra = append(extra, UintOption(message.Size1, uint32(len(body))))
+		}
+		if m, err = t.once(ctx, body[offset:end], extra...); err != nil {
+			return nil, false, err
+		}
+		block, answered := m.Uint(message.Block1)
+		smaller := answered && block&7 < t.exponent
+		switch {
+		case m.Code == message.RequestEntityTooLarge && smaller && offset == 0:
+			t.exponent = block & 7
+			return m, true, nil
+		case m.Code == message.RequestEntityIncomplete:
+			return m, true, nil
+		case m.Code.Class() != 2 && m.Code != message.Empty:
+			return m, false, nil
+		case more == 0 && m.Code == message.Continue:
+			return nil, false, errors.New("the server answered 2.31 CONTINUE to the last block")
+		case more == 0:
+			return m, false, nil
+		case m.Code != message.Continue && m.Code != message.Empty && !answered:
+			return nil, false, fmt.Errorf("the server answered %s to the first of several blocks: it does not know Block1 (RFC 7959)", m.Code)
+		}
+		offset = end
+		if smaller {
+			t.exponent = block & 7
+		}
+	}
+}
+
+// showWhole puts the whole payload into the request that is shown.
+func (t *transfer) showWhole(body []byte) {
+	if whole, err := joined(t.x.Request, body); err == nil {
+		t.x.Request = whole
+	}
+}
+
+// download completes a response that comes in blocks.
+func (t *transfer) download(ctx context.Context, first *message.Message) error {
+	for restarts := 0; ; restarts++ {
+		again, err := t.rest(ctx, first)
+		if !again || err != nil {
+			return err
+		}
+		if restarts == maxRestarts || !t.request.method().IsSafe() {
+			return errors.New("the resource has changed between two blocks of it; ask again")
+		}
+		if first, err = t.once(ctx, t.request.Payload, t.early()...); err != nil {
+			return err
+		}
+	}
+}
+
+func (r *Request) method() message.Code {
+	if r.Method == message.Empty {
+		return message.GET
+	}
+	return r.Method
+}
+
+// rest fetches the blocks behind the first (RFC 7959 section 2.4). again: the resource has changed meanwhile.
+func (t *transfer) rest(ctx context.Context, first *message.Message) (again bool, err error) {
+	block, ok := first.Uint(message.Block2)
+	if !ok || block&8 == 0 || first.Code.Class() != 2 {
+		return false, nil
+	}
+	if block>>4 != 0 || block&7 == 7 || len(first.Payload) != 16<<(block&7) {
+		return false, errors.New("the first block of the response makes no sense (RFC 7959 section 2.4)")
+	}
+	whole, body := t.x.Response, bytes.Clone(first.Payload)
+	tag, _ := first.Option(message.ETag)
+	var payload []byte
+	if t.request.method() == message.FETCH && t.tag == nil {
+		payload = t.request.Payload
+	}
+	for block&8 != 0 {
+		if size, ok := first.Uint(message.Size2); len(body) > maxBody || ok && size > maxBody {
+			return false, fmt.Errorf("the response is too long: more than %d bytes", maxBody)
+		}
+		// A server may make blocks smaller as it goes, but each begins where the one before has ended.
+		number := uint32(len(body)) >> (4 + block&7)
+		if number >= 1<<20 {
+			return false, fmt.Errorf("the response has more than %d blocks", 1<<20)
+		}
+		next, err := t.once(ctx, payload, UintOption(message.Block2, number<<4|block&7))
+		if err != nil {
+			return false, err
+		}
+		if next.Code != first.Code {
+			return next.Code == message.RequestEntityIncomplete, nil // other errors are shown
+		}
+		nextTag, _ := next.Option(message.ETag)
+		value, ok := next.Uint(message.Block2)
+		if !ok || value&7 == 7 || int(value>>4)<<(4+value&7) != len(body) || !bytes.Equal(tag, nextTag) {
+			return true, nil
+		}
+		if value&8 != 0 && len(next.Payload) != 16<<(value&7) {
+			return false, errors.New("a block of the response does not have its size (RFC 7959 section 2.2)")
+		}
+		block = value
+		body = append(body, next.Payload...)
+	}
+	t.x.Response, err = joined(whole, body)
+	return false, err
 }
 
 // joined is the first block's message with the whole body.
@@ -89,7 +234,7 @@ func joined(first, body []byte) ([]byte, error) {
 		return nil, err
 	}
 	var b message.Builder
-	b.Reset(make([]byte, 0, len(first)+len(body)), m.Type, m.Code, m.ID, m.Token)
+	b.Reset(make([]byte, 0, len(first)+len(body)+1), m.Type, m.Code, m.ID, m.Token)
 	for options := m.Options(); options.Next(); {
 		switch options.ID() {
 		case message.Block2, message.Size2, message.Echo:

@@ -85,7 +85,7 @@ func (s *careful) serve(in []byte) [][]byte {
 // A request goes on until its response is whole, and answers what a server does to know that it is there.
 func TestRequestFollowsEchoAndBlocks(t *testing.T) {
 	s := newCareful(t, false)
-	x, err := Request(t.Context(), RequestConfig{URI: s.uri, Timeout: 20 * time.Second})
+	x, err := Do(t.Context(), RequestConfig{URI: s.uri, Timeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestRequestFollowsEchoAndBlocks(t *testing.T) {
 
 func TestRequestRefusesMixedBlocks(t *testing.T) {
 	s := newCareful(t, true)
-	if _, err := Request(t.Context(), RequestConfig{URI: s.uri, Timeout: 20 * time.Second}); err == nil || !strings.Contains(err.Error(), "changed between two blocks") {
+	if _, err := Do(t.Context(), RequestConfig{URI: s.uri, Timeout: 20 * time.Second}); err == nil || !strings.Contains(err.Error(), "changed between two blocks") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/weir-lb/weir/internal/coap/message"
+	"github.com/weir-lb/weir/internal/dtls/handshake"
 )
 
 const ruler = "==============================================================="
@@ -20,9 +21,9 @@ func (x *Exchange) Print(w io.Writer) error {
 	if err := x.printRequest(&b); err != nil {
 		return err
 	}
-	if x.Session.Suite != "" {
-		fmt.Fprintf(&b, "\n>>> DTLS(%s,ID:%d)\n>>> %s\n>>> PreSharedKey Identity [identity: %s]\n",
-			x.Session.Authority, x.Session.ID, x.Session.Suite, x.Session.Identity)
+	x.Session.print(&b)
+	if x.Unwanted {
+		fmt.Fprintf(&b, "\nTime elapsed (ms): %d\nNo response, as the No-Response option asks.\n", x.Elapsed.Milliseconds())
 	}
 	if x.Response != nil {
 		fmt.Fprintf(&b, "\nTime elapsed (ms): %d\n", x.Elapsed.Milliseconds())
@@ -32,6 +33,36 @@ func (x *Exchange) Print(w io.Writer) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// print writes the session as the cf-client does; nothing without DTLS.
+func (s *Session) print(b *strings.Builder) {
+	if s.Suite == "" {
+		return
+	}
+	fmt.Fprintf(b, "\n>>> DTLS(%s,ID:%d)\n>>> %s\n", s.Authority, s.ID, s.Suite)
+	switch s.Auth {
+	case handshake.AuthPSK:
+		fmt.Fprintf(b, ">>> PreSharedKey Identity [identity: %s]\n", Printable(s.Identity))
+	case handshake.AuthX509:
+		fmt.Fprintf(b, ">>> X509 Certificate Path [%s]\n", Printable(s.Identity))
+	case handshake.AuthRawKey:
+		fmt.Fprintf(b, ">>> RawPublicKey Identity [%s]\n", Printable(s.Identity))
+	}
+	if s.HasCID {
+		fmt.Fprintf(b, ">>> read-cid : %s\n>>> write-cid: %s\n", s.ReadCID, s.WriteCID)
+	}
+	if s.Resumed {
+		b.WriteString(">>> resumed\n")
+	}
+}
+
+// Printable is text of a server, quoted where it would steer a terminal.
+func Printable(text string) string {
+	if utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) }) {
+		return text
+	}
+	return strconv.QuoteToASCII(text)
 }
 
 func (x *Exchange) printRequest(b *strings.Builder) error {
@@ -45,6 +76,16 @@ func (x *Exchange) printRequest(b *strings.Builder) error {
 	fmt.Fprintf(b, "Options: %s\n", Options(&m))
 	body(b, &m)
 	return nil
+}
+
+// PrintResponse writes the response alone.
+func (x *Exchange) PrintResponse(w io.Writer) error {
+	var b strings.Builder
+	if err := x.printResponse(&b); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 func (x *Exchange) printResponse(b *strings.Builder) error {
@@ -68,20 +109,22 @@ func head(b *strings.Builder, m *message.Message) {
 func body(b *strings.Builder, m *message.Message) {
 	fmt.Fprintf(b, "Payload: %d Bytes\n", len(m.Payload))
 	if len(m.Payload) > 0 {
-		fmt.Fprintf(b, "%s\n%s\n", strings.Repeat("-", len(ruler)), PayloadText(m))
+		fmt.Fprintf(b, "%s\n%s\n", strings.Repeat("-", len(ruler)), Rendered(m))
 	}
 	b.WriteString(ruler + "\n")
 }
 
 // PayloadText is the payload as text when it is printable, else its hex dump: what a server sends must not steer a terminal.
-func PayloadText(m *message.Message) string {
-	text := strings.ReplaceAll(string(m.Payload), "\r\n", "\n")
+func PayloadText(m *message.Message) string { return shown(m.Payload) }
+
+func shown(payload []byte) string {
+	text := strings.ReplaceAll(string(payload), "\r\n", "\n")
 	if utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool {
 		return r != '\n' && r != '\t' && !unicode.IsGraphic(r)
 	}) {
 		return strings.TrimRight(text, "\n")
 	}
-	return strings.TrimRight(hex.Dump(m.Payload), "\n")
+	return strings.TrimRight(hex.Dump(payload), "\n")
 }
 
 // Options renders the options of a message as {"Name":value, ...}; a repeated one as a list.
@@ -124,7 +167,7 @@ func optionText(id message.OptionID, value []byte) string {
 		if n, ok := message.Uint(value); ok && n <= 0xffff {
 			return strconv.Quote(message.Format(n).String())
 		}
-	case message.URIPort, message.MaxAge, message.Observe, message.Size1, message.Size2, message.HopLimit:
+	case message.URIPort, message.MaxAge, message.Observe, message.Size1, message.Size2, message.HopLimit, message.NoResponse:
 		if n, ok := message.Uint(value); ok {
 			return strconv.FormatUint(uint64(n), 10)
 		}

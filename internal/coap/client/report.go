@@ -120,6 +120,10 @@ func addStats(s, o *BenchStats) {
 	s.FirstBlocks += o.FirstBlocks
 	s.Refused += o.Refused
 	s.Stray += o.Stray
+	s.Notifications += o.Notifications
+	s.Served += o.Served
+	s.Blocks += o.Blocks
+	s.Resumed += o.Resumed
 	s.Clients += o.Clients
 }
 
@@ -132,12 +136,13 @@ func statsSince(s, o *BenchStats) BenchStats {
 		HandshakeErrors: s.HandshakeErrors - o.HandshakeErrors, LostSessions: s.LostSessions - o.LostSessions,
 		Rebinds: s.Rebinds - o.Rebinds, Moves: s.Moves - o.Moves,
 		PathChallenges: s.PathChallenges - o.PathChallenges, FirstBlocks: s.FirstBlocks - o.FirstBlocks, Refused: s.Refused - o.Refused, Stray: s.Stray - o.Stray, Clients: s.Clients,
+		Notifications: s.Notifications - o.Notifications, Served: s.Served - o.Served, Blocks: s.Blocks - o.Blocks, Resumed: s.Resumed - o.Resumed,
 	}
 }
 
-// Line is the progress line of the source document's benchmark client, with its decimal comma:
+// Line is the progress line of the source document's benchmark client:
 //
-//	210767 requests (21077 reqs/s, 2698 retransmissions (1,28%), 0 transmission errors (0,00%), 2000 clients)
+//	210767 requests (21077 reqs/s, 2698 retransmissions (1.28%), 0 transmission errors (0.00%), 2000 clients)
 //
 // Requests are those since the start; rate, retransmissions and errors those of the interval.
 func (s Snapshot) Line() string {
@@ -155,7 +160,7 @@ func percent(part, whole uint64) string {
 	if whole > 0 {
 		share = 100 * float64(part) / float64(whole)
 	}
-	return strings.Replace(fmt.Sprintf("%.2f%%", share), ".", ",", 1)
+	return fmt.Sprintf("%.2f%%", share)
 }
 
 // Print writes the end of a load for people.
@@ -174,6 +179,12 @@ func (r *BenchResult) Print(w io.Writer) error {
 	fmt.Fprintf(&b, "%d retransmissions (%s), %d transmission errors (%s)\n", s.Retransmissions, percent(s.Retransmissions, s.Requests), s.Errors, percent(s.Errors, s.Requests))
 	fmt.Fprintf(&b, "%d lost, %d refused by the server, %d lost sessions, %d handshakes, %d re-handshakes, %d failed handshakes, %d changes of address\n",
 		s.Lost, s.Failed, s.LostSessions, s.Handshakes, s.Rehandshakes, s.HandshakeErrors, s.Rebinds)
+	if s.Rehandshakes > 0 && r.Elapsed > 0 {
+		fmt.Fprintf(&b, "%.0f handshakes/s, %d resumed\n", float64(s.Handshakes)/(r.Setup+r.Elapsed).Seconds(), s.Resumed)
+	}
+	if s.Notifications+s.Served+s.Blocks > 0 {
+		fmt.Fprintf(&b, "%d notifications received, %d requests answered or notifications sent, %d further blocks\n", s.Notifications, s.Served, s.Blocks)
+	}
 	if s.FirstBlocks > 0 {
 		fmt.Fprintf(&b, "%d answers were longer than one message: their first block was taken\n", s.FirstBlocks)
 	}

@@ -1,227 +1,175 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"net"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/message"
 )
 
-// RequestConfig describes one request. The zero value of a field means its default.
-type RequestConfig struct {
-	URI           string
-	Method        message.Code // default GET
-	NON           bool
-	Payload       []byte
-	ContentFormat *message.Format // of the payload
-	Accept        *message.Format
-	Identity      string        // PSK identity; default "cali." and 16 random hex digits
-	Secret        []byte        // PSK; default ".fornium"
-	CIDLength     int           // of the connection id this client receives with; 0 is fine: the server's is the one that matters
-	NoCID         bool          // do not offer a connection id
-	AckTimeout    time.Duration // RFC 7252 ACK_TIMEOUT; default 2 s
-	Timeout       time.Duration // for the handshake, and again for each exchange; default 30 s
+// Option is one option of a message.
+type Option struct {
+	ID    message.OptionID
+	Value []byte
+}
 
-	echo      []byte // value of an Echo option
-	block     uint32 // value of Block2, if blockwise
-	blockwise bool
+// UintOption is an option with a number in the fewest bytes (RFC 7252 section 3.2).
+func UintOption(id message.OptionID, n uint32) Option {
+	value := []byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)}
+	for len(value) > 0 && value[0] == 0 {
+		value = value[1:]
+	}
+	return Option{id, value}
+}
+
+// Request is one request. The zero value of a field means its default.
+type Request struct {
+	Method  message.Code // default GET
+	NON     bool
+	Path    []string // nil: those of the URI that was dialled, as Query
+	Query   []string
+	Options []Option // but for Uri-Host, Uri-Path, Uri-Query, Block1, Block2, Size1, Request-Tag and Observe; in any order
+	Payload []byte
+	// BlockSize is the size of the blocks of the payload, and asks for blocks of the response (early negotiation, RFC 7959
+	// section 2.4): a power of two, 16 to 1024 bytes. 0: 1024 for the payload; the server chooses for the response.
+	BlockSize int
 }
 
 // Exchange is a request and what came back.
 type Exchange struct {
 	Target          Target
-	Request         []byte // datagram as sent
-	Response        []byte // datagram as received; where it came in blocks, the first one's with the whole payload
+	Request         []byte // the first message as sent; where the payload went in blocks, with the whole of it
+	Response        []byte // as received; where it came in blocks, the first one's with the whole payload
 	Session         Session
-	RTT             time.Duration // first transmission to response, without handshake
+	RTT             time.Duration // first transmission to the whole response, without handshake
 	Elapsed         time.Duration // with handshake
 	Retransmissions int
+	Unwanted        bool // there is no response because the request did not want one (RFC 7967)
+	Messages        int  // requests sent, retransmissions not counted: more than one for blocks and for an Echo
 }
 
-// Session describes the DTLS session of an Exchange; the zero value is plain CoAP.
-type Session struct {
-	Authority string // host:port
-	ID        uint32 // names the session in logs; derived from its keys by RFC 5705, reveals nothing
-	Suite     string // IANA name; empty: no DTLS
-	Identity  string // PSK identity
-	HasCID    bool
+// Validate refuses what no request can be.
+func (r *Request) Validate() error {
+	if n := r.BlockSize; n != 0 && (n < 16 || n > 1024 || n&(n-1) != 0) {
+		return fmt.Errorf("block size: %d is not 16, 32, 64, 128, 256, 512 or 1024", n)
+	}
+	if len(r.Payload) > maxBody {
+		return fmt.Errorf("payload: %d bytes, at most %d", len(r.Payload), maxBody)
+	}
+	return nil
 }
 
-// DefaultSecret is the PSK of identities that start with "cali.", as Californium's demo server has it.
-const DefaultSecret = ".fornium"
-
-// NewIdentity draws "cali." and 16 hex digits, an identity that Californium's demo server accepts.
-func NewIdentity() string {
-	var b [8]byte
-	rand.Read(b[:]) //nolint:errcheck // never fails, by its contract
-	return "cali." + strings.ToUpper(hex.EncodeToString(b[:]))
+// options are those of the request, for the server of target.
+func (r *Request) options(target Target) []Option {
+	if r.Path != nil {
+		target.Path = r.Path
+	}
+	if r.Query != nil {
+		target.Query = r.Query
+	}
+	list := target.list()
+	return append(list, r.Options...)
 }
 
-func (c *RequestConfig) defaults() {
-	if c.Method == message.Empty {
-		c.Method = message.GET
+// build makes a message of a request with some more options and a payload. Its message id is filled in when it is sent.
+func (r *Request) build(options []Option, payload []byte) ([]byte, error) {
+	kind, method := message.Con, r.Method
+	if r.NON {
+		kind = message.Non
 	}
-	if c.Identity == "" {
-		c.Identity = NewIdentity()
+	if method == message.Empty {
+		method = message.GET
 	}
-	if len(c.Secret) == 0 {
-		c.Secret = []byte(DefaultSecret)
-	}
-	if c.AckTimeout <= 0 {
-		c.AckTimeout = 2 * time.Second
-	}
-	if c.Timeout <= 0 {
-		c.Timeout = 30 * time.Second
-	}
+	var token [8]byte
+	rand.Read(token[:]) //nolint:errcheck // never fails, by its contract
+	return build(kind, method, token[:], options, payload)
 }
 
-// Request sends one request and waits for its response. An error response (4.xx, 5.xx) is a response, not an error.
-func Request(ctx context.Context, cfg RequestConfig) (Exchange, error) {
-	cfg.defaults()
+// build makes a message with options in any order.
+func build(kind message.Type, code message.Code, token []byte, options []Option, payload []byte) ([]byte, error) {
+	slices.SortStableFunc(options, func(a, b Option) int { return cmp.Compare(a.ID, b.ID) })
+	size := 16 + len(token) + len(payload)
+	for _, o := range options {
+		size += 5 + len(o.Value)
+	}
+	var b message.Builder
+	b.Reset(make([]byte, 0, size), kind, code, 0, token)
+	for _, o := range options {
+		b.Option(o.ID, o.Value)
+	}
+	b.Payload(payload)
+	return b.Bytes()
+}
+
+// Do sends a request and waits for its response. It sends a payload in blocks and fetches a response in blocks (RFC 7959), and repeats
+// the request with an Echo option that the server asks for (RFC 9175). An error response (4.xx, 5.xx) is a response, not an error.
+// The Exchange is of use after an error too: it holds what was sent, and what has come.
+func (c *Conn) Do(ctx context.Context, r *Request) (*Exchange, error) {
+	x := &Exchange{Target: c.target, Session: c.session}
+	if err := r.Validate(); err != nil {
+		return x, err
+	}
+	t := &transfer{conn: c, request: r, x: x, exponent: c.exponent(r.BlockSize)}
+	begun := time.Now()
+	response, err := t.upload(ctx)
+	if err == nil {
+		err = t.download(ctx, response)
+	}
+	x.RTT = time.Since(begun)
+	x.Elapsed = x.RTT
+	return x, err
+}
+
+// exponent is that of the blocks to send: their size is 16 << exponent.
+func (c *Conn) exponent(size int) uint32 {
+	if size == 0 {
+		size = 1024
+	}
+	for size > 16 && size+headers > roomOf(c.link) {
+		size /= 2
+	}
+	n := uint32(0)
+	for 16<<n < size {
+		n++
+	}
+	return n
+}
+
+// headers is room for what comes before the payload of a block, in bytes.
+const headers = 160
+
+// RequestConfig describes one request on a connection of its own. The zero value of a field means its default.
+type RequestConfig struct {
+	URI      string
+	Security Security
+	Request
+	AckTimeout time.Duration // as in DialConfig
+	Timeout    time.Duration // likewise
+}
+
+// Do connects, sends one request, waits for its response and closes the connection.
+func Do(ctx context.Context, cfg RequestConfig) (*Exchange, error) {
+	start := time.Now()
 	target, err := ParseTarget(cfg.URI)
 	if err != nil {
-		return Exchange{}, err
+		return &Exchange{}, err
 	}
-	x := Exchange{Target: target}
-	if x.Request, err = buildRequest(target, cfg); err != nil {
+	x := &Exchange{Target: target}
+	if x.Request, err = cfg.build(cfg.options(target), cfg.Payload); err != nil {
 		return x, fmt.Errorf("request to %s: %w", cfg.URI, err)
 	}
-	start := time.Now()
-	conn, session, err := dial(ctx, target, cfg)
+	conn, err := Dial(ctx, cfg.URI, DialConfig{Security: cfg.Security, AckTimeout: cfg.AckTimeout, Timeout: cfg.Timeout})
 	if err != nil {
-		return x, fmt.Errorf("connect to %s: %w", target.Authority(), err)
+		return x, err
 	}
-	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) }) //nolint:errcheck // only to wake the reader
-	defer stop()
-	x.Session = session
-	err = x.exchange(ctx, conn, cfg)
-	if err == nil {
-		err = x.follow(ctx, conn, cfg)
-	}
-	if err != nil {
-		if ctx.Err() != nil { // it may have met the exchange in a Write, which calls it a time-out
-			err = ctx.Err()
-		}
+	defer conn.Close() //nolint:errcheck // the response is here
+	if x, err = conn.Do(ctx, &cfg.Request); err != nil {
 		return x, fmt.Errorf("%s: %w", cfg.URI, err)
 	}
 	x.Elapsed = time.Since(start)
 	return x, nil
-}
-
-func buildRequest(target Target, cfg RequestConfig) ([]byte, error) {
-	var random [10]byte
-	rand.Read(random[:]) //nolint:errcheck // never fails, by its contract
-	kind := message.Con
-	if cfg.NON {
-		kind = message.Non
-	}
-	var b message.Builder
-	b.Reset(make([]byte, 0, 9216+len(cfg.Payload)), kind, cfg.Method, uint16(random[0])<<8|uint16(random[1]), random[2:10])
-	format := func() {
-		if cfg.ContentFormat != nil {
-			b.Uint(message.ContentFormat, uint32(*cfg.ContentFormat))
-		}
-	}
-	target.options(&b, format)
-	if cfg.Accept != nil {
-		b.Uint(message.Accept, uint32(*cfg.Accept))
-	}
-	if cfg.blockwise {
-		b.Uint(message.Block2, cfg.block)
-	}
-	if cfg.echo != nil {
-		b.Option(message.Echo, cfg.echo)
-	}
-	b.Payload(cfg.Payload)
-	return b.Bytes()
-}
-
-// errNoResponse ends an exchange after the last retransmission.
-var errNoResponse = errors.New("no response")
-
-// exchange sends the request, repeats it as RFC 7252 section 4.2 says and waits for the response, piggybacked or separate.
-func (x *Exchange) exchange(ctx context.Context, conn net.Conn, cfg RequestConfig) error {
-	var request message.Message
-	if err := message.Parse(x.Request, &request); err != nil {
-		return err
-	}
-	first := time.Now()
-	end := first.Add(cfg.Timeout)
-	wait := backOff(cfg.AckTimeout)
-	if _, err := conn.Write(x.Request); err != nil {
-		return err
-	}
-	next, acknowledged := first.Add(wait), cfg.NON
-	buffer := make([]byte, 65536)
-	for {
-		deadline := end
-		if !acknowledged && next.Before(end) {
-			deadline = next
-		}
-		conn.SetReadDeadline(deadline) //nolint:errcheck // Read reports it
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		n, err := conn.Read(buffer)
-		if err == nil {
-			done, ack, err := x.receive(conn, &request, buffer[:n])
-			if done || err != nil {
-				x.RTT = time.Since(first)
-				return err
-			}
-			acknowledged = acknowledged || ack
-			continue
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		var timeout net.Error
-		if !errors.As(err, &timeout) || !timeout.Timeout() {
-			return err
-		}
-		if !time.Now().Before(end) || (!acknowledged && x.Retransmissions == maxRetransmit) {
-			return fmt.Errorf("%w within %v, %d retransmissions", errNoResponse, time.Since(first).Round(time.Millisecond), x.Retransmissions)
-		}
-		x.Retransmissions++
-		wait *= 2
-		next = time.Now().Add(wait)
-		if _, err := conn.Write(x.Request); err != nil {
-			return err
-		}
-	}
-}
-
-// receive judges one datagram: done when it is the response, ack when it only says that one will come.
-func (x *Exchange) receive(conn net.Conn, request *message.Message, datagram []byte) (done, ack bool, err error) {
-	var m message.Message
-	if message.Parse(datagram, &m) != nil {
-		return false, false, nil
-	}
-	switch {
-	case m.Type == message.Rst && m.ID == request.ID:
-		return true, false, errors.New("the server answered with reset (RST)")
-	case m.Code == message.Empty && m.Type == message.Con: // a ping, which may be to prove our address
-		_, err := conn.Write(message.AppendEmpty(nil, message.Rst, m.ID))
-		return false, false, err
-	case m.Code == message.Empty:
-		return false, m.Type == message.Ack && m.ID == request.ID, nil
-	case !m.Code.IsResponse() || string(m.Token) != string(request.Token):
-		return false, false, nil
-	case m.Type == message.Ack && m.ID != request.ID:
-		return false, false, nil
-	}
-	if m.Type == message.Con {
-		if _, err := conn.Write(message.AppendEmpty(nil, message.Ack, m.ID)); err != nil {
-			return false, false, err
-		}
-	}
-	x.Response = append([]byte(nil), datagram...)
-	return true, false, nil
 }

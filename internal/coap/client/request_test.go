@@ -15,7 +15,7 @@ import (
 func TestRequestShown(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		p := newPeer(t, secure)
-		x, err := Request(t.Context(), RequestConfig{URI: p.uri, Timeout: 20 * time.Second})
+		x, err := Do(t.Context(), RequestConfig{URI: p.uri, Timeout: 20 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -29,6 +29,8 @@ func TestRequestShown(t *testing.T) {
 >>> DTLS\(127\.0\.0\.1:\d+,ID:\d+\)
 >>> TLS_PSK_WITH_AES_128_CCM_8
 >>> PreSharedKey Identity \[identity: cali\.[0-9A-F]{16}\]
+>>> read-cid : 
+>>> write-cid: [0-9A-F]{12}
 `
 		}
 		want := regexp.MustCompile(`^==\[ CoAP Request \]=============================================
@@ -63,7 +65,7 @@ $`)
 func TestRequestSeparateResponse(t *testing.T) {
 	p := newPeer(t, false)
 	p.separate.Store(true)
-	x, err := Request(t.Context(), RequestConfig{URI: p.uri, Timeout: 20 * time.Second})
+	x, err := Do(t.Context(), RequestConfig{URI: p.uri, Timeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,8 +78,8 @@ func TestRequestSeparateResponse(t *testing.T) {
 func TestRequestRetransmitsAndGivesUp(t *testing.T) {
 	p := newPeer(t, false)
 	p.silent.Store(true)
-	x, err := Request(t.Context(), RequestConfig{URI: p.uri, AckTimeout: time.Millisecond, Timeout: 20 * time.Second})
-	if !errors.Is(err, errNoResponse) || x.Retransmissions != maxRetransmit {
+	x, err := Do(t.Context(), RequestConfig{URI: p.uri, AckTimeout: time.Millisecond, Timeout: 20 * time.Second})
+	if !errors.Is(err, ErrNoResponse) || x.Retransmissions != 4 {
 		t.Fatalf("%d retransmissions, %v", x.Retransmissions, err)
 	}
 }
@@ -88,7 +90,7 @@ func TestRequestCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 200 { // the end of the context meets the exchange in a Write, in a Read, or between
-		if _, err := Request(ctx, RequestConfig{URI: p.uri}); !errors.Is(err, context.Canceled) {
+		if _, err := Do(ctx, RequestConfig{URI: p.uri}); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
 	}
@@ -96,7 +98,7 @@ func TestRequestCancelled(t *testing.T) {
 
 func TestRequestWrongSecret(t *testing.T) {
 	p := newPeer(t, true)
-	_, err := Request(t.Context(), RequestConfig{URI: p.uri, Secret: []byte("wrong"), Timeout: 500 * time.Millisecond})
+	_, err := Do(t.Context(), RequestConfig{URI: p.uri, Security: Security{Secret: []byte("wrong")}, Timeout: 500 * time.Millisecond})
 	if err == nil || !strings.Contains(err.Error(), "connect to") {
 		t.Fatal(err)
 	}
@@ -162,7 +164,8 @@ func FuzzParseTarget(f *testing.F) {
 		if err != nil {
 			return
 		}
-		datagram, err := buildRequest(target, RequestConfig{Method: message.GET})
+		r := Request{}
+		datagram, err := r.build(r.options(target), nil)
 		var m message.Message
 		if err != nil || message.Parse(datagram, &m) != nil {
 			t.Fatalf("%q gives %+v and no request: %v", uri, target, err)

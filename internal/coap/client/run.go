@@ -29,12 +29,15 @@ const (
 
 // bench is one load.
 type bench struct {
-	cfg     BenchConfig
-	target  Target
-	address netip.AddrPort
-	start   time.Time
-	workers []*worker
-	prefix  uint64 // of the identities
+	cfg      BenchConfig
+	target   Target
+	address  netip.AddrPort
+	start    time.Time
+	workers  []*worker
+	prefix   uint64   // of the identities
+	options  []Option // of the requests, in order
+	perRound uint32   // requests or notifications a POST brings in the reverse modes
+	security Security // but for identity and session
 
 	phase   atomic.Int32
 	probed  atomic.Bool
@@ -99,6 +102,12 @@ func newBench(cfg BenchConfig) (*bench, error) {
 	}
 	cfg.complete(target.Secure)
 	b := &bench{cfg: cfg, target: target, start: time.Now(), prefix: rand.Uint64(), woken: make(chan struct{}, 1)}
+	b.perRound = cfg.perRound(target)
+	b.security = Security{
+		Identity: cfg.Identity, Secret: cfg.Secret, Credentials: cfg.Credentials, ServerName: cfg.ServerName, Suites: cfg.Suites,
+		CIDLength: cfg.CIDLength, NoCID: cfg.NoCID, Resumable: cfg.Resume,
+	}
+	b.security.complete(target.Host)
 	if b.address, err = target.Resolve(); err != nil {
 		return nil, err
 	}
@@ -139,7 +148,7 @@ func (c *BenchConfig) Validate() error {
 	case c.Sockets == SocketsShared && target.Secure && c.CIDLength != 0 && c.CIDLength < 4:
 		return fmt.Errorf("connection id length: %d is too short to tell clients of a shared socket apart; use 4 to 8", c.CIDLength)
 	}
-	return nil
+	return c.validateMode(target)
 }
 
 // complete fills defaults in.
@@ -163,8 +172,8 @@ func (c *BenchConfig) complete(secure bool) {
 		c.Workers = runtime.GOMAXPROCS(0)
 	}
 	c.Workers = min(c.Workers, c.Clients)
-	if len(c.Secret) == 0 {
-		c.Secret = []byte(DefaultSecret)
+	if c.Mode == "" {
+		c.Mode = ModeRequest
 	}
 	if c.RebindShare == 0 {
 		c.RebindShare = 1
@@ -186,15 +195,19 @@ func (b *bench) template() ([]byte, error) {
 	if b.cfg.NON {
 		kind = message.Non
 	}
-	var m message.Builder
-	m.Reset(make([]byte, 0, maxRequest), kind, message.POST, 0, make([]byte, tokenLength))
-	b.target.options(&m, func() {
-		if len(b.cfg.Payload) > 0 {
-			m.Uint(message.ContentFormat, uint32(message.Text))
-		}
-	})
-	m.Payload(b.cfg.Payload)
-	request, err := m.Bytes()
+	options := b.target.list()
+	if len(b.cfg.Payload) > 0 {
+		options = append(options, UintOption(message.ContentFormat, uint32(message.Text)))
+	}
+	payload := b.cfg.Payload
+	if b.cfg.BlockSize > 0 && len(payload) > b.cfg.BlockSize {
+		payload = payload[:b.cfg.BlockSize]
+	}
+	request, err := build(kind, message.POST, make([]byte, tokenLength), options, payload)
+	b.options = options // build has sorted them
+	if err == nil && len(request) > maxRequest {
+		err = message.ErrSpace
+	}
 	if err != nil {
 		return nil, fmt.Errorf("request with %d bytes of payload: %w; at most %d bytes in all", len(b.cfg.Payload), err, maxRequest)
 	}
@@ -202,7 +215,7 @@ func (b *bench) template() ([]byte, error) {
 }
 
 func (b *bench) identity(number uint32) string {
-	if b.cfg.Identity != "" {
+	if b.cfg.Identity != "" || b.cfg.Credentials != nil {
 		return b.cfg.Identity
 	}
 	return fmt.Sprintf("cali.%016X", b.prefix+uint64(number))
@@ -245,7 +258,7 @@ func (b *bench) connect(ctx context.Context) error {
 			return fmt.Errorf("first request to %s: %w", b.cfg.URI, err)
 		}
 		if b.clock() > connectFor {
-			return fmt.Errorf("first request to %s: %w within %v", b.cfg.URI, errNoResponse, connectFor)
+			return fmt.Errorf("first request to %s: %w within %v", b.cfg.URI, ErrNoResponse, connectFor)
 		}
 		b.pause(ctx)
 	}
@@ -360,4 +373,12 @@ func (e responseError) Error() string { return fmt.Sprintf("response %s %s", e.c
 func processCPU() time.Duration {
 	spent, _ := procstat.CPU(os.Getpid())
 	return spent
+}
+
+// exponent is that of the blocks, whose size is 16 << exponent.
+func (b *bench) exponent() (n uint32) {
+	for 16<<n < b.cfg.BlockSize {
+		n++
+	}
+	return n
 }

@@ -54,7 +54,12 @@ func newPeer(t *testing.T, secure bool) *peer {
 	p := &peer{}
 	p.code.Store(uint32(message.Content))
 	if secure {
-		p.listenDTLS(t)
+		p.listenDTLS(t, &dtls.Config{
+			PSK:                   func([]byte) ([]byte, error) { return []byte(DefaultSecret), nil },
+			PSKIdentityHint:       []byte("hint"),
+			CipherSuites:          []dtls.CipherSuiteID{dtls.TLS_PSK_WITH_AES_128_CCM_8},
+			ConnectionIDGenerator: dtls.RandomCIDGenerator(6),
+		})
 		return p
 	}
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -79,14 +84,18 @@ func newPeer(t *testing.T, secure bool) *peer {
 	return p
 }
 
-func (p *peer) listenDTLS(t *testing.T) {
+// newPeerWith is a peer with another configuration of pion's.
+func newPeerWith(t *testing.T, cfg *dtls.Config) *peer {
 	t.Helper()
-	listener, err := dtls.Listen("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}, &dtls.Config{
-		PSK:                   func([]byte) ([]byte, error) { return []byte(DefaultSecret), nil },
-		PSKIdentityHint:       []byte("hint"),
-		CipherSuites:          []dtls.CipherSuiteID{dtls.TLS_PSK_WITH_AES_128_CCM_8},
-		ConnectionIDGenerator: dtls.RandomCIDGenerator(6),
-	})
+	p := &peer{}
+	p.code.Store(uint32(message.Content))
+	p.listenDTLS(t, cfg)
+	return p
+}
+
+func (p *peer) listenDTLS(t *testing.T, cfg *dtls.Config) {
+	t.Helper()
+	listener, err := dtls.Listen("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,6 +34,9 @@ type simulated struct {
 	begun       time.Duration // of the handshake
 	association *record.Association
 	exchange    exchange.Session // with DTLS
+	resumption  *handshake.Session
+	final       handshake.Final
+	progress    progress
 
 	pending    exchange.ID
 	count      uint32 // requests sent
@@ -63,17 +66,13 @@ func (c *simulated) connect() {
 // begin starts the handshake.
 func (c *simulated) begin() {
 	w := c.w
-	cfg := handshake.ClientConfig{
-		Identity: []byte(w.b.identity(c.number)), Key: w.b.cfg.Secret, OfferCID: !w.b.cfg.NoCID, OfferRoutability: !w.b.cfg.NoCID,
-		Timeout: time.Second, Repetitions: 5,
+	own := w.b.security
+	own.Identity, own.Resume = w.b.identity(c.number), c.resumption
+	cid := make([]byte, w.b.cfg.CIDLength)
+	if len(cid) >= 4 {
+		binary.BigEndian.PutUint32(cid, c.number)
 	}
-	if n := w.b.cfg.CIDLength; n > 0 {
-		cfg.CID = make([]byte, n)
-		if n >= 4 {
-			binary.BigEndian.PutUint32(cfg.CID, c.number)
-		}
-	}
-	client, err := handshake.NewClient(cfg)
+	client, err := handshake.NewClient(own.handshake(cid))
 	if err != nil {
 		w.fail(err)
 		return
@@ -104,12 +103,20 @@ func (c *simulated) shake() {
 		c.handshake = nil
 		w.stats.HandshakeErrors++
 		if w.phase == phaseProbe {
-			w.fail(err)
+			w.fail(explain(err, w.now-c.begun))
 		}
+		c.resumption = nil
 		c.trouble()
 		return
 	}
-	c.association = c.handshake.Result().Association
+	result := c.handshake.Result()
+	c.association, c.final = result.Association, result.Final
+	if w.b.cfg.Resume {
+		c.resumption = result.Session
+	}
+	if result.Resumed {
+		w.stats.Resumed++
+	}
 	c.handshake = nil
 	c.hadSession = true
 	w.stats.Handshakes++
@@ -140,11 +147,19 @@ func (c *simulated) send() {
 		return
 	}
 	w.move(c.socket)
-	session := &c.exchange
-	if !w.b.target.Secure {
-		session = &c.socket.exchange
+	c.progress.begun, c.progress.uploaded, c.progress.downloaded, c.progress.exponent = w.now, 0, 0, w.b.exponent()
+	c.transmitNext()
+}
+
+// transmitNext sends the next message of the transfer.
+func (c *simulated) transmitNext() {
+	w := c.w
+	session := c.session()
+	request, err := w.message(c)
+	if err != nil {
+		w.fail(err)
+		return
 	}
-	request := w.sending[:copy(w.sending, w.request)]
 	binary.BigEndian.PutUint16(request[2:], w.endpoint.NextID(session))
 	binary.BigEndian.PutUint32(request[4:], c.number)
 	binary.BigEndian.PutUint32(request[8:], c.count)
@@ -156,6 +171,8 @@ func (c *simulated) send() {
 	}
 	c.pending = id
 }
+
+func closeNotify() (record.ContentType, []byte) { return record.Alert, []byte{1, 0} }
 
 // seal protects payload and sends it.
 func (c *simulated) seal(kind record.ContentType, payload []byte) {
@@ -195,6 +212,10 @@ func (c *simulated) receive(datagram []byte) {
 			}
 		case kind == record.RoutabilityCheck:
 			c.routability(payload)
+		case kind == record.Handshake && c.final.Present(): // the server repeats its last flight, so ours was lost
+			if flight, err := c.final.Append(c.association, w.scratch, nil); err == nil {
+				c.transmit(flight)
+			}
 		case kind == record.Alert && len(payload) == 2 && (payload[0] == 2 || payload[1] == 0):
 			c.closed()
 			return
@@ -214,37 +235,63 @@ func (c *simulated) routability(payload []byte) {
 	c.w.stats.PathChallenges++
 }
 
-// answered ends a request with a response.
-func (c *simulated) answered(code message.Code, rtt time.Duration) {
+// answered ends a message with its response.
+func (c *simulated) answered(m *message.Message) {
 	w := c.w
 	c.pending = 0
 	c.answeredAt = w.now
+	if c.goesOn(m) {
+		c.transmitNext()
+		return
+	}
+	err := c.refusal(m)
 	if w.phase == phaseProbe {
-		if code.Class() != 2 {
-			w.fail(responseError{code})
+		if err != nil {
+			w.fail(err)
 			return
 		}
 		w.b.probed.Store(true)
 		w.b.wake()
 		return
 	}
-	w.rtt.Record(rtt)
-	if code.Class() != 2 {
+	w.rtt.Record(w.now - c.progress.begun)
+	if err != nil {
 		w.stats.Failed++
 		w.stats.Errors++
 		c.pauseOrEnd()
 		return
+	}
+	if w.b.cfg.Mode != ModeRequest {
+		if w.b.cfg.Mode == ModeObserve {
+			c.counted()
+		}
+		return // what counts comes from the server
 	}
 	w.stats.Requests++
 	c.success++
 	switch {
 	case w.b.cfg.Requests > 0 && c.success >= uint32(w.b.cfg.Requests):
 		c.end()
+	case w.b.cfg.HandshakeEvery > 0 && c.success%uint32(w.b.cfg.HandshakeEvery) == 0:
+		c.again()
 	case w.b.cfg.Pause > 0:
 		c.setTimer(w.now + w.b.cfg.Pause)
 	default:
 		c.send()
 	}
+}
+
+// refusal takes a response for what the mode needs, and says why it is not that.
+func (c *simulated) refusal(m *message.Message) error {
+	switch {
+	case m.Code.Class() != 2:
+		return responseError{m.Code}
+	case c.w.b.cfg.Mode == ModeObserve:
+		return c.registered(m)
+	case c.w.b.cfg.Mode.reverse():
+		c.progress.open = true
+	}
+	return nil
 }
 
 // failed ends a request without a response.
@@ -258,7 +305,7 @@ func (c *simulated) failed(reason exchange.Failure) {
 		w.stats.Lost++
 		w.stats.Errors++
 		if w.phase == phaseProbe {
-			w.fail(errNoResponse)
+			w.fail(ErrNoResponse)
 		}
 		c.drop()
 		c.trouble()
@@ -283,10 +330,11 @@ func (c *simulated) closed() {
 // drop gives the session up and notifies the server, so that a new handshake from the same port is not unusual for it.
 func (c *simulated) drop() {
 	c.w.stats.Clients--
+	c.progress = progress{}
 	if c.association == nil {
 		return
 	}
-	c.seal(record.Alert, []byte{1, 0})
+	c.seal(closeNotify())
 	c.association = nil
 	c.w.stats.LostSessions++
 	c.w.endpoint.Forget(&c.exchange)
@@ -331,7 +379,9 @@ func (c *simulated) due() {
 		c.handshake.Timeout(c.w.scratch, c.w.now, c.transmit)
 		c.shake()
 	case stateReady:
-		if c.pending == 0 && c.w.phase == phaseLoad {
+		if c.progress.feed.token != nil {
+			c.notify()
+		} else if c.pending == 0 && c.w.phase == phaseLoad && !c.progress.open {
 			c.send()
 		}
 	case stateWaiting:
@@ -341,9 +391,10 @@ func (c *simulated) due() {
 
 // goodbye sends close_notify to the server and counts a request without an answer.
 func (c *simulated) goodbye() {
+	c.progress.observing = 0
 	if c.pending != 0 && c.w.b.drained.Load() {
 		c.w.stats.Lost++
 		c.w.stats.Errors++
 	}
-	c.seal(record.Alert, []byte{1, 0})
+	c.seal(closeNotify())
 }

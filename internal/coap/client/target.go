@@ -96,19 +96,17 @@ func (t Target) Resolve() (netip.AddrPort, error) {
 // Authority is "host:port".
 func (t Target) Authority() string { return net.JoinHostPort(t.Host, strconv.Itoa(int(t.Port))) }
 
-// options adds Uri-Host (for a name only), Uri-Path, Accept and Uri-Query in their order; before is called at the place of
-// Content-Format.
-func (t Target) options(b *message.Builder, before func()) {
+// list returns Uri-Host (for a name only), Uri-Path and Uri-Query.
+func (t Target) list() []Option {
+	list := make([]Option, 0, 2+len(t.Path)+len(t.Query))
 	if _, err := netip.ParseAddr(t.Host); err != nil {
-		b.Text(message.URIHost, strings.ToLower(t.Host))
+		list = append(list, Option{message.URIHost, []byte(strings.ToLower(t.Host))})
 	}
 	for _, segment := range t.Path {
-		b.Text(message.URIPath, segment)
-	}
-	if before != nil {
-		before()
+		list = append(list, Option{message.URIPath, []byte(segment)})
 	}
 	for _, argument := range t.Query {
-		b.Text(message.URIQuery, argument)
+		list = append(list, Option{message.URIQuery, []byte(argument)})
 	}
+	return list
 }

@@ -46,6 +46,7 @@ type worker struct {
 	now      time.Duration
 	rebindAt time.Duration
 
+	zero    [tokenLength]byte
 	request []byte // template: header, token, options, payload
 	sending []byte // a request being completed
 	in      []byte // a datagram read
@@ -120,14 +121,17 @@ func newWorker(b *bench, first, count int) (*worker, error) {
 		shared: report{spare: measure.NewLatency()},
 	}
 	w.endpoint = exchange.New(exchange.Config{
-		AckTimeout: b.cfg.AckTimeout, Seed: w.random.Uint64(), MaxPending: count + 1, LogBytes: -1,
-		Supported: func(id message.OptionID) bool { return id == message.Block2 },
-	}, w, nil, w)
+		AckTimeout: b.cfg.AckTimeout, Seed: w.random.Uint64(), MaxPending: b.pendingOf(count), LogBytes: -1,
+		Supported: func(id message.OptionID) bool {
+			return id == message.Block1 || id == message.Block2 || id == message.URIPath || id == message.URIQuery || id == message.URIHost
+		},
+		Unmatched: w.unmatched, Notified: w.notified,
+	}, w, w.handler(), w)
 	if w.request, err = b.template(); err != nil {
 		w.close()
 		return nil, err
 	}
-	w.sending = make([]byte, len(w.request))
+	w.sending = make([]byte, maxRequest)
 	share := 1
 	if b.cfg.Sockets == SocketsShared {
 		share = perSocket
@@ -148,6 +152,23 @@ func newWorker(b *bench, first, count int) (*worker, error) {
 		w.clients = append(w.clients, c)
 	}
 	return w, nil
+}
+
+// pendingOf is how many messages of so many clients may wait for an answer at a time: a request each, and in the reverse modes
+// notifications.
+func (b *bench) pendingOf(clients int) int {
+	if b.cfg.Mode.reverse() {
+		return 4*clients + 16
+	}
+	return clients + 1
+}
+
+// handler answers the requests of the server in the reverse modes; without them it is nil, and they are rejected.
+func (w *worker) handler() exchange.Handler {
+	if w.b.cfg.Mode.reverse() {
+		return w
+	}
+	return nil
 }
 
 // open gives s a new source port, and the next source address if there are several.
@@ -269,7 +290,7 @@ func (w *worker) enter(p phase) {
 	case phaseLoad:
 		w.rebindAt = w.now + w.b.cfg.RebindEvery
 		for _, c := range w.clients {
-			if c.state == stateReady {
+			if c.state == stateReady && !c.progress.open {
 				c.send()
 			}
 		}
@@ -394,12 +415,12 @@ func (w *worker) SendTo(session *exchange.Session, datagram []byte, _ time.Durat
 }
 
 // Response implements exchange.Events.
-func (w *worker) Response(session *exchange.Session, id exchange.ID, response *message.Message, rtt time.Duration, repeats int) {
+func (w *worker) Response(session *exchange.Session, id exchange.ID, response *message.Message, _ time.Duration, _ int) {
 	if c := w.holder(session, id); c != nil {
-		if block, ok := response.Uint(message.Block2); ok && block&8 != 0 {
+		if block, ok := response.Uint(message.Block2); ok && block&8 != 0 && w.b.cfg.BlockSize == 0 {
 			w.stats.FirstBlocks++
 		}
-		c.answered(response.Code, rtt)
+		c.answered(response)
 	}
 }
 

@@ -29,6 +29,12 @@ type Config struct {
 	// reset that belongs to no pending message it is called with Rejected: that may be a non-confirmable notification. nil: no
 	// call.
 	Notified func(s *Session, mid uint16, outcome Outcome)
+	// Acknowledged is called when an empty acknowledgement of a request has come: its response will be separate, or there is none
+	// (RFC 7967). nil: no call.
+	Acknowledged func(s *Session, id ID)
+	// Unmatched is called for a response that belongs to no pending request, such as a notification of RFC 7641. m is valid
+	// only during the call. It returns false where nobody expects the response, which rejects a Con. nil: nobody does.
+	Unmatched func(s *Session, m *message.Message) bool
 }
 
 // Validate reports the first invalid value.

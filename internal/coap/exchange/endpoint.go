@@ -151,6 +151,9 @@ func (e *Endpoint) receiveEmpty(s *Session, m *message.Message, out []byte, now 
 	}
 	slot.acked = true
 	e.pendings.reschedule(i, now+e.cfg.ResponseTimeout)
+	if e.cfg.Acknowledged != nil {
+		e.cfg.Acknowledged(s, slot.id)
+	}
 	return out
 }
 
@@ -387,6 +390,10 @@ func (e *Endpoint) receiveResponse(s *Session, m *message.Message, out []byte, n
 		e.counters.Duplicates++
 		return appendEmpty(out, message.Ack, m.ID)
 	}
+	if i < 0 && e.expected(s, m) {
+		e.counters.Responses++
+		return e.acknowledge(s, m, out, now)
+	}
 	if i < 0 {
 		e.counters.Stray++
 		if m.Type == message.Con {
@@ -402,13 +409,7 @@ func (e *Endpoint) receiveResponse(s *Session, m *message.Message, out []byte, n
 		}
 		return out
 	}
-	if m.Type == message.Con {
-		if s.ring == nil {
-			s.ring = new(ring)
-		}
-		s.ring.add(m.ID, memoryAck, now, e.cfg.ExchangeLifetime)
-		out = appendEmpty(out, message.Ack, m.ID)
-	}
+	out = e.acknowledge(s, m, out, now)
 	e.counters.Responses++
 	slot := &e.pendings.slots[i]
 	id, rtt, repeats := slot.id, now-slot.first, int(slot.repeats)
@@ -417,4 +418,25 @@ func (e *Endpoint) receiveResponse(s *Session, m *message.Message, out []byte, n
 		e.events.Response(s, id, m, rtt, repeats)
 	}
 	return out
+}
+
+// expected reports whether a response that matches no request is one to take nevertheless.
+func (e *Endpoint) expected(s *Session, m *message.Message) bool {
+	if e.cfg.Unmatched == nil {
+		return false
+	}
+	_, bad := m.BadOption(e.cfg.Supported)
+	return !bad && e.cfg.Unmatched(s, m)
+}
+
+// acknowledge acknowledges a response, and remembers that it did.
+func (e *Endpoint) acknowledge(s *Session, m *message.Message, out []byte, now time.Duration) []byte {
+	if m.Type != message.Con {
+		return out
+	}
+	if s.ring == nil {
+		s.ring = new(ring)
+	}
+	s.ring.add(m.ID, memoryAck, now, e.cfg.ExchangeLifetime)
+	return appendEmpty(out, message.Ack, m.ID)
 }

@@ -166,7 +166,7 @@ func (c *Client) Timeout(s *record.Scratch, now time.Duration, send func(datagra
 		return
 	}
 	if c.repetitions++; c.repetitions > c.cfg.Repetitions {
-		c.fail(c.unanswered())
+		c.fail(c.Unanswered())
 		return
 	}
 	c.flight(s, now, send)

@@ -26,7 +26,8 @@ var (
 	ErrNoFinished = errors.New("handshake: the server did not answer our keys")
 )
 
-func (c *Client) unanswered() error {
+// Unanswered is the error of a handshake that its owner gives up now for want of an answer: ErrNoAnswer or ErrNoFinished.
+func (c *Client) Unanswered() error {
 	if c.state == clientFlightSent {
 		return ErrNoFinished
 	}
