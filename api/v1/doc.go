@@ -3,6 +3,11 @@
 // The status of `weir lb run` is an [LBStatus], of `weir nat` a [NATStatus], of `weir turn gateway` a [TurnStatus] and of
 // `weir coap server` a [CoAPStatus]. Package client reads them from a running part.
 //
+// Measuring commands print results: [BenchResult] those of `weir bench run`, [TurnBench], [CoAPBench], [NATBench], [ProgramCost],
+// [TCPReport], [TCPBench], [TCPComparison], [TCPStats], [SNATPlan], [SNATSimulation], [SNATLab], [Demo], [FragmentSimulation] those of
+// the commands that they name, and a list of [Finding] what the doctors found. A type whose name ends in Of has the same JSON with another
+// type of distributions; to read it, use the name without Of.
+//
 // # Stability
 //
 // Within v1 the name, type and meaning of a field stay; fields may be added. A reader therefore ignores keys that it does not
