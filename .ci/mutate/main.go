@@ -29,10 +29,11 @@ import (
 
 var workers = runtime.NumCPU()
 
-// elsewhere has the tests of other packages that count for a package, by the package they are in: files with their expected
-// errors, which need package config to be read.
+// elsewhere has the tests of other packages that count for a package, by the package they are in: bad files with their expected
+// errors, which need package config to be read, and the conformance corpus, whose packets leave byte for byte as it says.
 var elsewhere = map[string]map[string]string{
-	"steering/lb": {"./internal/control": "^Test(BadConfigurations|ExamplesCompile)$"},
+	"steering/lb":     {"./internal/control": "^Test(BadConfigurations|ExamplesCompile)$"},
+	"steering/packet": {"./internal/steering/steer": "^TestCorpus(AsRouter)?$"},
 }
 
 // options are the flags.

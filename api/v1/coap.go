@@ -9,7 +9,7 @@ import (
 type CoAPStatus struct {
 	Version     string          `json:"version"`     // of the binary
 	Credentials CoAPCredentials `json:"credentials"` // pre-shared keys in use
-	Listeners   []CoAPListener  `json:"listeners"`   // plain, DTLS, then cluster nodes, each in the configured order
+	Listeners   []CoAPListener  `json:"listeners"`   // plain, DTLS, TCP, TLS, then cluster nodes, each in the configured order
 }
 
 // CoAPCredentials are the pre-shared keys in use.
@@ -24,12 +24,14 @@ type CoAPCredentials struct {
 type CoAPListener struct {
 	URI        string         `json:"uri"`                 // such as coap://127.0.0.1:5683
 	Addr       netip.AddrPort `json:"address"`             // that clients send to
-	Secure     bool           `json:"secure"`              // over DTLS
+	Secure     bool           `json:"secure"`              // over DTLS or TLS
 	NodeID     *uint32        `json:"node_id,omitempty"`   // of a cluster node; absent: it is none
 	Management netip.AddrPort `json:"management,omitzero"` // internal address of a cluster node; absent: it is none
-	Engine     DTLSCounters   `json:"engine"`              // datagrams, records and sessions
+	Engine     DTLSCounters   `json:"engine"`              // datagrams, records and sessions; zero over TCP and TLS
 	Exchange   CoAPCounters   `json:"exchange"`            // messages
+	Resources  CoAPResources  `json:"resources"`           // bodies in blocks, observers
 	Pending    int            `json:"pending"`             // messages that await an acknowledgement or their time
+	Streams    *CoAPStreams   `json:"streams,omitempty"`   // connections over TCP or TLS; absent: the listener has datagrams
 	Cluster    *CoAPCluster   `json:"cluster,omitempty"`   // what went to and came from other nodes; absent: it is no cluster node
 	Nodes      []CoAPNode     `json:"nodes,omitempty"`     // nodes of the cluster, the one that answers first; absent: it is no cluster node
 }
@@ -112,6 +114,41 @@ type CoAPCounters struct {
 	Timeouts        uint64 `json:"timeouts"`        // pending messages given up
 	Stray           uint64 `json:"stray"`           // acknowledgements, resets and responses that match nothing
 	PendingFull     uint64 `json:"pending_full"`    // messages refused because too many are pending, in all or of one session
+}
+
+// CoAPResources count since the start, except Observers, Bodies and BodyBytes, which are current.
+type CoAPResources struct {
+	Observers        int    `json:"observers"`         // observations that are registered
+	Bodies           int    `json:"bodies"`            // request bodies in blocks under way, and answers stored for their next block
+	BodyBytes        int    `json:"body_bytes"`        // of these bodies
+	Incomplete       uint64 `json:"incomplete"`        // blocks without the blocks before them: 4.08
+	BodiesTooLarge   uint64 `json:"bodies_too_large"`  // beyond the bound: 4.13
+	BodiesRefused    uint64 `json:"bodies_refused"`    // no room: 5.03
+	BodiesEvicted    uint64 `json:"bodies_evicted"`    // made room for other ones
+	BodiesExpired    uint64 `json:"bodies_expired"`    // no further block came
+	Notifications    uint64 `json:"notifications"`     // sent to observers, repetitions not counted
+	ObserversRefused uint64 `json:"observers_refused"` // answered without Observe, because there was no room
+	ObserversEvicted uint64 `json:"observers_evicted"` // of addresses without proof, made room for other ones
+	ObserversLost    uint64 `json:"observers_lost"`    // the client did not acknowledge a notification, or rejected it
+}
+
+// CoAPStreams count since the start, except Connections, Guests and Handshakes, which are current.
+type CoAPStreams struct {
+	Connections int    `json:"connections"`       // open, TLS handshakes not counted
+	Guests      int    `json:"guests"`            // of those, the ones that have not sent a request
+	Handshakes  int    `json:"handshakes"`        // of TLS, under way
+	Accepted    uint64 `json:"accepted"`          // connections
+	Refused     uint64 `json:"refused"`           // closed at once, because a bound was reached
+	Evicted     uint64 `json:"evicted"`           // connections without a request that made room for other ones
+	Failed      uint64 `json:"handshakes_failed"` // of TLS, failed or too slow
+	TimedOut    uint64 `json:"timed_out"`         // idle, or a message or the first request took too long
+	Slow        uint64 `json:"slow"`              // closed because the peer did not take what was sent to it
+	Aborted     uint64 `json:"aborted"`           // by the server, because the peer broke the protocol
+	Overloaded  uint64 `json:"overloaded"`        // closed because incomplete messages took too much memory
+	Messages    uint64 `json:"messages"`          // requests and responses received
+	Pings       uint64 `json:"pings"`             // answered
+	Received    uint64 `json:"received_bytes"`    // inside TLS
+	Sent        uint64 `json:"sent_bytes"`        // inside TLS
 }
 
 // CoAPCluster counts what went to and came from other nodes since the start. The first eight are those of Californium's cluster
@@ -226,4 +263,52 @@ type CoAPReceivePart struct {
 	Counts  CoAPReceiveCounts `json:"counts"`      // of the requests sent in it
 	MeanRTT float64           `json:"mean_rtt_ms"` // milliseconds, of the answered; 0: none
 	MaxRTT  float64           `json:"max_rtt_ms"`  // likewise
+}
+
+// CoAPBench is what `weir coap bench --json` prints.
+type CoAPBench struct {
+	Result    BenchResult      `json:"result"`    // in the form of all measurements
+	Stats     CoAPBenchStats   `json:"stats"`     // since the start
+	Setup     float64          `json:"setup_s"`   // seconds for all clients and handshakes
+	Handshake *BenchLatency    `json:"handshake"` // null: there was none
+	Groups    []CoAPBenchGroup `json:"groups"`    // how evenly the clients were served
+}
+
+// CoAPBenchRun is one element of the list that `weir coap bench-all --json` prints.
+type CoAPBenchRun struct {
+	Test    string     `json:"test"`            // transport and mode
+	Clients int        `json:"clients"`         // of the load
+	Error   string     `json:"error,omitempty"` // why it failed, or what was lost; absent: nothing
+	Bench   *CoAPBench `json:"bench,omitempty"` // absent: the server refused the first request
+}
+
+// CoAPBenchStats counts since the start of a load. Every field but Clients only grows.
+type CoAPBenchStats struct {
+	Requests        uint64 `json:"requests"`         // answered with success (2.xx)
+	Failed          uint64 `json:"failed"`           // answered with an error (4.xx, 5.xx) or RST
+	Lost            uint64 `json:"lost"`             // requests without an answer after all retransmissions
+	Retransmissions uint64 `json:"retransmissions"`  // of requests
+	Errors          uint64 `json:"errors"`           // transmission errors: requests lost, failed, and failed handshakes
+	Handshakes      uint64 `json:"handshakes"`       // completed
+	Rehandshakes    uint64 `json:"rehandshakes"`     // completed or begun by a client that had had a session
+	HandshakeErrors uint64 `json:"handshake_errors"` // timed out or refused
+	LostSessions    uint64 `json:"lost_sessions"`    // sessions given up: fatal alert or a lost request
+	Rebinds         uint64 `json:"rebinds"`          // changes of a client's source port
+	Moves           uint64 `json:"moves"`            // of those, to another source address
+	PathChallenges  uint64 `json:"path_challenges"`  // of the server, answered, after a change of address (RFC 9853)
+	FirstBlocks     uint64 `json:"first_blocks"`     // answers of which only the first block was taken (RFC 7959)
+	Refused         uint64 `json:"refused"`          // datagrams the kernel or the server's host refused (nothing listens, no buffer)
+	Stray           uint64 `json:"stray"`            // datagrams and records that belong to nothing (late duplicates, forgeries)
+	Notifications   uint64 `json:"notifications"`    // received, in mode observe
+	Served          uint64 `json:"served"`           // requests of the server answered, or notifications sent to it, in the reverse modes
+	Blocks          uint64 `json:"blocks"`           // messages behind the first one of a transfer in blocks
+	Resumed         uint64 `json:"resumed"`          // of the handshakes, those that resumed a session
+	Clients         int    `json:"clients"`          // with a session now (or started, without DTLS)
+}
+
+// CoAPBenchGroup is a set of clients that had about the same number of answered requests.
+type CoAPBenchGroup struct {
+	Clients int    `json:"clients"` // in the group
+	From    uint64 `json:"from"`    // least number of requests
+	To      uint64 `json:"to"`      // largest number of requests
 }

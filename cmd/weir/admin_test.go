@@ -82,7 +82,7 @@ func TestRootNobodyIsRefused(t *testing.T) {
 			metrics, open := clitest.FreeTCP(t).String(), clitest.FreeTCP(t).String()
 			p := clitest.Start(t, name, append(args, "--metrics", metrics)...)
 			var served []v1.Route
-			if err := p.Door.Get(t.Context(), "/routes", nil, &served); err != nil {
+			if err := p.Admin.Get(t.Context(), "/routes", nil, &served); err != nil {
 				t.Fatal(err)
 			}
 			if len(served) < 8 {
@@ -147,13 +147,13 @@ func TestClientsKnowTheirPart(t *testing.T) {
 	at, addresses := clitest.FreeTCP(t).String(), clitest.FreeAddresses(t, 1)
 	out := startOpen(t, at, "turn", "gateway", "turn://u:p@"+addresses[0], "--workers", "1", "--admin", at, "--admin-token-file", clitest.TokenFile(t))
 	for _, args := range [][]string{{"lb", "status"}, {"lb", "show"}, {"lb", "flows"}, {"lb", "drain", "x"}} {
-		said := clitest.WantWeir(t, cli.ExitFailure, append(args, "--admin", at, "--admin-token-file", clitest.TokenFile(t))...)
-		if !strings.Contains(said, at+" is weir turn, not weir lb; name the right --admin") {
-			t.Errorf("%v: %s", args, said)
+		output := clitest.WantWeir(t, cli.ExitFailure, append(args, "--admin", at, "--admin-token-file", clitest.TokenFile(t))...)
+		if !strings.Contains(output, at+" is weir turn, not weir lb; name the right --admin") {
+			t.Errorf("%v: %s", args, output)
 		}
 	}
-	if said := clitest.WantWeir(t, cli.ExitFailure, "turn", "users", "--admin", at); !strings.Contains(said, "missing or wrong token") {
-		t.Errorf("without the token: %s", said)
+	if output := clitest.WantWeir(t, cli.ExitFailure, "turn", "users", "--admin", at); !strings.Contains(output, "missing or wrong token") {
+		t.Errorf("without the token: %s", output)
 	}
 	clitest.WantWeir(t, 0, "turn", "users", "--admin", at, "--admin-token-file", clitest.TokenFile(t))
 	t.Setenv(cli.EnvAdminToken, clitest.TestToken)

@@ -13,7 +13,6 @@ var longPages = map[string]string{
 	"ARCHITECTURE.md": "the map of all packages",
 	"commands.md":     "the generated table of all commands",
 	"figures.md":      "all figures",
-	"findings.md":     "all findings and their tests",
 	"metrics.md":      "the generated tables of all metrics",
 	"options.md":      "the generated tables of all keys",
 	"reasons.md":      "the generated tables of all reasons",

@@ -87,6 +87,15 @@ mount -t bpf bpf /sys/fs/bpf
 ip link set lo up
 sysctl -q net.ipv4.ip_forward=1
 set +e
+sleep() { # on a busy machine also until no program of this block is still starting: asleep, twenty times in a row
+	command sleep "$@"
+	calm=0
+	for i in $(seq 500); do
+		if cat /proc/[0-9]*/stat 2>/dev/null | grep -q '^[0-9]* (weir[^)]*) [RD]'; then calm=0; else calm=$((calm + 1)); fi
+		[ $calm -ge 20 ] && break
+		command sleep 0.01
+	done
+}
 kept=
 interrupted() { # by Ctrl-C, the last first
 	code=0

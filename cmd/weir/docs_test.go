@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -36,7 +37,7 @@ func pages(t *testing.T) []string {
 func pageOf(cmd *cobra.Command) (page string) {
 	home := map[string]string{ // the longest matching command path wins
 		"weir nat": "nat.md", "weir lb": "lb-commands.md", "weir init": "lb.md", "weir check": "check.md", "weir explain": "check.md",
-		"weir coap server": "coap-server.md", "weir coap": "coap-clients.md", "weir coap bench": "coap-bench.md", "weir coap bench-all": "coap-bench.md", "weir coap receive": "coap-bench.md",
+		"weir coap server": "coap-server.md", "weir coap certs": "coap-server.md", "weir coap bench": "coap-bench.md", "weir coap bench-all": "coap-bench.md", "weir coap receive": "coap-bench.md", "weir coap": "coap-clients.md",
 		"weir demo": "demo.md", "weir bench": "bench.md", "weir bench ebpf": "bench-ebpf.md", "weir bench run dsr": "bench-datapaths.md",
 		"weir bench run nfqueue": "bench-datapaths.md", "weir bench run floods": "bench-floods.md", "weir bench run dump": "bench-floods.md",
 		"weir bench run soak": "bench-soak.md", "weir lab": "lab.md", "weir lb rules": "rules.md",
@@ -51,7 +52,7 @@ func pageOf(cmd *cobra.Command) (page string) {
 	return page
 }
 
-// Every command has its page, and each of its flags is told there.
+// Every command has its page, and each of its flags is described there.
 func TestEveryFlagIsOnItsPage(t *testing.T) {
 	shared := map[string]bool{"help": true}
 	var walk func(cmd *cobra.Command)
@@ -76,7 +77,7 @@ func TestEveryFlagIsOnItsPage(t *testing.T) {
 		}
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if !shared[f.Name] && !f.Hidden && !regexp.MustCompile("--"+f.Name+`\b[^-]`).MatchString(text) {
-				t.Errorf("%s does not tell --%s of %s", page, f.Name, cmd.CommandPath())
+				t.Errorf("%s does not describe --%s of %s", page, f.Name, cmd.CommandPath())
 			}
 		})
 	}
@@ -118,7 +119,7 @@ func TestEveryKeyIsOnItsPage(t *testing.T) {
 				}
 				count++
 				if !regexp.MustCompile(`\b` + key + `\b`).MatchString(text) {
-					t.Errorf("%s does not tell the key %s", page, key)
+					t.Errorf("%s does not describe the key %s", page, key)
 				}
 				walk(field.Type)
 			}
@@ -247,4 +248,57 @@ func headings(text string) string {
 		}
 	}
 	return all.String()
+}
+
+// No line that a reader copies has a word that zsh takes for a pattern: it refuses one that matches no file.
+func TestLinesAreNoPatternsOfZsh(t *testing.T) {
+	lines := map[string]string{}
+	for _, path := range pages(t) {
+		for _, block := range readBlocks(t, path) {
+			if block.language == "" || block.language == "sh" {
+				for i, line := range strings.Split(block.text, "\n") {
+					if command, ok := strings.CutPrefix(line, "$ "); ok || strings.HasPrefix(strings.TrimPrefix(line, "sudo "), "weir ") {
+						lines[block.at(i+1)] = command
+					}
+				}
+			}
+		}
+	}
+	for _, cmd := range commands() {
+		for i, line := range strings.Split(cmd.Example, "\n") {
+			if strings.Contains(line, "weir ") {
+				lines[fmt.Sprintf("%s --help, example %d", cmd.CommandPath(), i+1)] = line
+			}
+		}
+	}
+	if len(lines) < 200 {
+		t.Errorf("only %d lines", len(lines))
+	}
+	for at, line := range lines {
+		if pattern := zshPattern(line); pattern != "" {
+			t.Errorf("%s: quote %q in: %s", at, pattern, line)
+		}
+	}
+}
+
+// zshPattern returns the first character outside of quotes and comments that makes a word a pattern; "" if there is none.
+func zshPattern(line string) string {
+	quote := rune(0)
+	before := ' '
+	for i, c := range line {
+		switch {
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case c == '\'' || c == '"':
+			quote = c
+		case c == '#' && before == ' ':
+			return ""
+		case strings.ContainsRune("?*[", c) && before != '$' && before != '\\' && !strings.HasPrefix(line[i:], "[ ") && !strings.HasPrefix(line[i:], "[["):
+			return string(c)
+		}
+		before = c
+	}
+	return ""
 }

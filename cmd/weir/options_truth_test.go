@@ -239,7 +239,7 @@ func (k *optionKind) checkValues(t *testing.T, o *option, words []string) {
 // knows reports whether a word is refused for what else is in the file, and not as a word.
 func (k *optionKind) knows(t *testing.T, o *option, word string) bool {
 	t.Helper()
-	said := func(word string) string {
+	output := func(word string) string {
 		for _, file := range k.files {
 			if text, ok := change(t, file, o.path, written(o, word)); ok {
 				if _, err := k.load(text); err != nil {
@@ -249,7 +249,7 @@ func (k *optionKind) knows(t *testing.T, o *option, word string) bool {
 		}
 		return ""
 	}
-	return said(word) != said("nosuchword")
+	return output(word) != output("nosuchword")
 }
 
 var literal = regexp.MustCompile(`^(-?[0-9.]+|([0-9.]+(ms|s|m|h))+|true|false|[0-9]+-[0-9]+|/|[0-9.]+\.[0-9.]+)$`)

@@ -99,7 +99,7 @@ type privileged struct {
 	args    string // DIR and PINS stand for the lab's directories
 	serves  string // it runs until it is interrupted, and says this once it serves; "": it ends by itself
 	before  string // name of the command that ran before it
-	beside  string // arguments of a command that serves meanwhile
+	with    string // arguments of a command that serves at the same time
 	says    string // what that one says
 	packets bool   // come in for the VIP meanwhile
 	softly  bool   // without a capability it goes on without what that is for, and says so
@@ -126,26 +126,26 @@ func privilegedRuns() map[string][]privileged {
 		privilege.LBRules:            {{args: "lb rules -c DIR/mark.yaml --apply"}, {args: "lb rules --remove"}},
 		privilege.LBDecap:            {{args: "lb decap --interface veth0 --from 10.2.0.2", serves: "msg=attached"}},
 		"weir lb status, show, flows, drain, undrain, down, up": {
-			{args: "lb status --admin unix:DIR/lb", beside: lbUDP, says: "msg=admin"},
-			{args: "lb show --admin unix:DIR/lb", beside: lbUDP, says: "msg=admin"},
-			{args: "lb flows --admin unix:DIR/lb", beside: lbUDP, says: "msg=admin"},
-			{args: "lb drain pool/a --admin unix:DIR/lb", beside: lbUDP, says: "msg=admin"},
-			{args: "lb undrain pool/a --admin unix:DIR/lb", beside: lbUDP, says: "msg=admin"},
-			{args: "lb down pool/a --admin unix:DIR/lb", beside: lbUDP, says: "msg=admin"},
-			{args: "lb up pool/a --admin unix:DIR/lb", beside: lbUDP, says: "msg=admin"},
+			{args: "lb status --admin unix:DIR/lb", with: lbUDP, says: "msg=admin"},
+			{args: "lb show --admin unix:DIR/lb", with: lbUDP, says: "msg=admin"},
+			{args: "lb flows --admin unix:DIR/lb", with: lbUDP, says: "msg=admin"},
+			{args: "lb drain pool/a --admin unix:DIR/lb", with: lbUDP, says: "msg=admin"},
+			{args: "lb undrain pool/a --admin unix:DIR/lb", with: lbUDP, says: "msg=admin"},
+			{args: "lb down pool/a --admin unix:DIR/lb", with: lbUDP, says: "msg=admin"},
+			{args: "lb up pool/a --admin unix:DIR/lb", with: lbUDP, says: "msg=admin"},
 		},
 		"weir lb rules --print": {{args: "lb rules -c DIR/mark.yaml --print"}},
 		"weir nat":              {{args: "nat 127.0.0.1:7000 127.0.0.1:7001 --admin unix:DIR/nat", serves: "UDP 127.0.0.1:7000 to"}},
 		"weir coap server":      {{args: coap, serves: listening}},
-		"weir coap get":         {{args: "coap get coaps://127.0.0.1:5784/context", beside: coap, says: listening}},
-		"weir coap bench":       {{args: "coap bench coaps://127.0.0.1:5784/benchmark --clients 2 --requests 5", beside: coap, says: listening}},
+		"weir coap get":         {{args: "coap get coaps://127.0.0.1:5784/context", with: coap, says: listening}},
+		"weir coap bench":       {{args: "coap bench coaps://127.0.0.1:5784/benchmark --clients 2 --requests 5", with: coap, says: listening}},
 		"weir turn gateway":     {{args: turn, serves: serving}},
 		privilege.TurnOffload:   {{args: "turn gateway -c DIR/turn.yaml --admin unix:DIR/turn", serves: serving}},
-		"weir turn cat":         {{args: "turn cat udp://127.0.0.1:9000 turn://u:p@127.0.0.1:3478 udp://10.0.0.2:9001", serves: "127.0.0.1:9000", beside: turn, says: serving}},
+		"weir turn cat":         {{args: "turn cat udp://127.0.0.1:9000 turn://u:p@127.0.0.1:3478 udp://10.0.0.2:9001", serves: "127.0.0.1:9000", with: turn, says: serving}},
 		"weir tcp server, client, stats": {
 			{args: "tcp server --listen 127.0.0.1:7005", serves: "listening on"},
 			{args: "tcp stats --listen 127.0.0.1:7006", serves: "127.0.0.1:7006"},
-			{args: "tcp client --connections 5 --to 127.0.0.1:7005 --hold 1s", beside: "tcp server --listen 127.0.0.1:7005", says: "listening on"},
+			{args: "tcp client --connections 5 --to 127.0.0.1:7005 --hold 1s", with: "tcp server --listen 127.0.0.1:7005", says: "listening on"},
 		},
 		"weir tcp bench --namespace=false": {{args: "tcp bench --connections 20 --hold 1s --namespace=false"}},
 		"weir check, explain, sim": {
@@ -309,12 +309,12 @@ func (s *started) interrupt() error {
 
 func (l *privilegeLab) works(run *privileged, c privilege.Command) {
 	l.t.Helper()
-	if run.beside != "" {
-		beside := l.start(run.beside, privilege.Command{})
-		if !beside.until(run.says) {
-			l.t.Fatalf("%s: %v\n%s", run.beside, beside.err, beside.out)
+	if run.with != "" {
+		server := l.start(run.with, privilege.Command{})
+		if !server.until(run.says) {
+			l.t.Fatalf("%s: %v\n%s", run.with, server.err, server.out)
 		}
-		defer beside.interrupt()
+		defer server.interrupt()
 	}
 	s := l.start(run.args, c)
 	if run.serves == "" {
@@ -414,11 +414,11 @@ func TestRootKeysStayInMemory(t *testing.T) {
 	if !gateway.until("msg=admin") {
 		t.Fatalf("%v\n%s", gateway.err, gateway.out)
 	}
-	door := client.New("unix:"+l.file("turn"), "")
+	admin := client.New("unix:"+l.file("turn"), "")
 	serving := func(not int) (pid int) {
 		for pid == 0 || pid == not {
 			var status struct{ PID int }
-			if door.Get(t.Context(), "/status", nil, &status) == nil {
+			if admin.Get(t.Context(), "/status", nil, &status) == nil {
 				pid = status.PID
 			}
 			select {

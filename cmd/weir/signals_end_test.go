@@ -75,8 +75,8 @@ func TestRootTerminationEndsEveryCommand(t *testing.T) {
 			for _, word := range strings.Fields(c.args) {
 				args = append(args, fill.Replace(word))
 			}
-			cmd, said := exec.Command(os.Args[0], args...), new(clitest.LockedBuffer)
-			cmd.Stdout, cmd.Stderr = said, said
+			cmd, output := exec.Command(os.Args[0], args...), new(clitest.LockedBuffer)
+			cmd.Stdout, cmd.Stderr = output, output
 			cmd.Env = append(os.Environ(), "TMPDIR="+filepath.Join(temp, "tmp"), "XDG_RUNTIME_DIR="+temp)
 			cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 			clitest.Must(t, cmd.Start())
@@ -84,21 +84,21 @@ func TestRootTerminationEndsEveryCommand(t *testing.T) {
 			go func() { defer close(ended); _ = cmd.Wait() }()
 			t.Cleanup(func() { _ = cmd.Process.Kill(); <-ended })
 			under := regexp.MustCompile(fill.Replace(c.under))
-			for end := time.Now().Add(2 * time.Minute); !under.MatchString(said.String()); {
+			for end := time.Now().Add(2 * time.Minute); !under.MatchString(output.String()); {
 				select {
 				case <-ended:
-					t.Fatalf("it ended by itself, %s\n%s", cmd.ProcessState, said)
+					t.Fatalf("it ended by itself, %s\n%s", cmd.ProcessState, output)
 				case <-time.After(20 * time.Millisecond):
 				}
 				if time.Now().After(end) {
-					t.Fatalf("it never says %q\n%s", under, said)
+					t.Fatalf("it never says %q\n%s", under, output)
 				}
 			}
 			clitest.Must(t, cmd.Process.Signal(syscall.SIGTERM))
 			took, late := timed(ended)
-			t.Logf("%v, this test was late by %v; orderly: %t", took.Round(10*time.Millisecond), late.Round(time.Millisecond), !strings.Contains(said.String(), "no orderly end"))
+			t.Logf("%v, this test was late by %v; orderly: %t", took.Round(10*time.Millisecond), late.Round(time.Millisecond), !strings.Contains(output.String(), "no orderly end"))
 			if took > cli.EndWithin+grace+5*late {
-				t.Errorf("it took %v\n%s", took, said)
+				t.Errorf("it took %v\n%s", took, output)
 			}
 			nothingLeft(t, cmd.Process.Pid, filepath.Join(temp, "tmp"))
 		})

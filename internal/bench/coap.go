@@ -260,20 +260,20 @@ const afterRebalance = 3 * time.Second
 
 func (p coapPath) window(ctx context.Context, cfg CoapConfig, nodes []*programs.Daemon, nat *programs.Daemon, clients int) (before, after sample, err error) {
 	if p.rebalance {
-		if err := nat.Console(ctx, "rebalance"); err != nil {
+		if _, err := nat.Console(ctx, "rebalance"); err != nil {
 			return before, after, err
 		}
-		if err := sleep(ctx, afterRebalance); err != nil {
+		if err := programs.Sleep(ctx, afterRebalance); err != nil {
 			return before, after, err
 		}
 	}
-	if err := sleep(ctx, cfg.Warmup); err != nil {
+	if err := programs.Sleep(ctx, cfg.Warmup); err != nil {
 		return before, after, err
 	}
 	if before, err = takeSample(ctx, nodes, nat, clients); err != nil {
 		return before, after, err
 	}
-	if err := sleep(ctx, cfg.Duration); err != nil {
+	if err := programs.Sleep(ctx, cfg.Duration); err != nil {
 		return before, after, err
 	}
 	after, err = takeSample(ctx, nodes, nat, clients)

@@ -207,7 +207,7 @@ func (r *dumpRun) send(ctx context.Context, rate float64) (p dumpPhase, err erro
 	if err != nil {
 		return p, err
 	}
-	if err := sleep(ctx, 300*time.Millisecond); err != nil { // what waits in a queue still counts
+	if err := programs.Sleep(ctx, 300*time.Millisecond); err != nil { // what waits in a queue still counts
 		return p, err
 	}
 	end, err := arrived(r.sink)
@@ -221,7 +221,7 @@ func (r *dumpRun) send(ctx context.Context, rate float64) (p dumpPhase, err erro
 	p.sent, p.reached = sent.Sent, sent.Reached(attackKnown)
 	p.lost = p.sent - min(p.sent, uint64(end-start)) // the kernel's counter has 32 bits and wraps
 	if p.lost > 0 {
-		p.where = lossText(after.since(before), p.lost)
+		p.where = lossText(since(before, after), p.lost)
 	}
 	return p, nil
 }
@@ -354,7 +354,7 @@ func (r *dumpRun) sendDumping(ctx context.Context, rate float64) (p dumpPhase, c
 				return err
 			}
 			c.scrapes++
-			_ = sleep(ctx, 500*time.Millisecond) // its end is seen above
+			_ = programs.Sleep(ctx, 500*time.Millisecond) // its end is seen above
 		}
 		return nil
 	})

@@ -24,7 +24,7 @@ func TestNetLosses(t *testing.T) {
 	if len(l) != len(want) {
 		t.Errorf("%v", l)
 	}
-	since := l.since(netLosses{lossIP: 13, lossBuffer: 40})
+	since := since(netLosses{lossIP: 13, lossBuffer: 40}, l)
 	if since[lossBuffer] != 4 || since[lossSend] != 5 || len(since) != 5 {
 		t.Errorf("%v", since)
 	}

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -12,7 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 // flood sends small UDP datagrams as fast as one thread can, in whole frames past the sender's stack, and counts those
@@ -66,7 +67,7 @@ func (f *flood) run(ctx context.Context) (round, error) {
 	if err != nil {
 		return round{}, err
 	}
-	if bad := now.since(losses)[lossChecksum]; bad > 0 {
+	if bad := since(losses, now)[lossChecksum]; bad > 0 {
 		return round{}, fmt.Errorf("%d datagrams arrived with a wrong checksum", bad)
 	}
 	return r, nil
@@ -90,7 +91,7 @@ func (f *flood) count(ctx context.Context, arrived func() (uint64, error)) (r ro
 	if r.sent, r.elapsed, err = sender.send(ctx); err != nil {
 		return r, err
 	}
-	if err := sleep(ctx, 20*time.Millisecond); err != nil { // what is under way still counts
+	if err := programs.Sleep(ctx, 20*time.Millisecond); err != nil { // what is under way still counts
 		return r, err
 	}
 	after, err := arrived()
@@ -121,7 +122,7 @@ func (f *flood) warm(ctx context.Context, sender floodSender, arrived func() (ui
 		if err := sender.burst(); err != nil {
 			return err
 		}
-		if err := sleep(ctx, 10*time.Millisecond); err != nil {
+		if err := programs.Sleep(ctx, 10*time.Millisecond); err != nil {
 			return err
 		}
 		now, err := arrived()
@@ -263,33 +264,10 @@ func sendmmsg(fd int, batch []mmsghdr) (int, error) {
 
 // frame is one datagram with its headers and checksums.
 func (f *flood) frame(sourcePort uint16) []byte {
-	frame := make([]byte, 0, 96)
-	frame = append(frame, f.GatewayMAC[:]...)
-	frame = append(frame, f.SourceMAC[:]...)
-	const udpLength = 8 + floodPayload
-	if f.To.Is4() {
-		frame = binary.BigEndian.AppendUint16(frame, unix.ETH_P_IP)
-		frame = append(frame, 0x45, 0, 0, 20+udpLength, 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0)
-	} else {
-		frame = binary.BigEndian.AppendUint16(frame, unix.ETH_P_IPV6)
-		frame = append(frame, 0x60, 0, 0, 0, 0, udpLength, unix.IPPROTO_UDP, 64)
+	b := packet.Build{
+		Src: netip.AddrPortFrom(f.Source, sourcePort), Dst: netip.AddrPortFrom(f.To, f.Port), Proto: unix.IPPROTO_UDP, Payload: f.payload(),
 	}
-	addresses := append(f.Source.AsSlice(), f.To.AsSlice()...)
-	frame = append(frame, addresses...)
-	if f.To.Is4() {
-		binary.BigEndian.PutUint16(frame[14+10:], onesComplement(frame[14:34], 0))
-	}
-	udp := len(frame)
-	frame = binary.BigEndian.AppendUint16(frame, sourcePort)
-	frame = binary.BigEndian.AppendUint16(frame, f.Port)
-	frame = append(frame, 0, udpLength, 0, 0)
-	frame = append(frame, f.payload()...)
-	sum := onesComplement(append(addresses, frame[udp:]...), udpLength+unix.IPPROTO_UDP) // both lengths are even
-	if sum == 0 {
-		sum = 0xffff
-	}
-	binary.BigEndian.PutUint16(frame[udp+6:], sum)
-	return frame
+	return b.AppendFrame(nil, f.GatewayMAC, f.SourceMAC, b.Append(nil))
 }
 
 // floodVaried is where the payload has a word that is 0xffff in the first flow and less in the others, so that the checksum
@@ -306,15 +284,4 @@ func (f *flood) payload() []byte {
 	}
 	// Type, version, epoch, sequence number, connection id, length, a byte of ciphertext (RFC 9146 section 4).
 	return []byte{25, 0xfe, 0xfd, 0, 1, 0, 0, 0, 0xff, 0xff, 7, floodOwner, 0, 0, 0, 0, 1, 0x5a}
-}
-
-// onesComplement is the Internet checksum (RFC 1071) of data, whose length is even, and more.
-func onesComplement(data []byte, more uint32) uint16 {
-	for i := 0; i < len(data); i += 2 {
-		more += uint32(binary.BigEndian.Uint16(data[i:]))
-	}
-	for more > 0xffff {
-		more = more>>16 + more&0xffff
-	}
-	return ^uint16(more)
 }

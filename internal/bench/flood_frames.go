@@ -1,16 +1,21 @@
 package bench
 
 import (
-	"crypto/hmac"
-	"crypto/md5"  //nolint:gosec // the long-term credential of RFC 8489
-	"crypto/sha1" //nolint:gosec // as above
+
+	//nolint:gosec // the long-term credential of RFC 8489
+	//nolint:gosec // as above
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"slices"
 
+	"github.com/pion/stun/v4"
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/steering/packet"
+	"github.com/weir-lb/weir/internal/turn/requests"
 )
 
 // Kinds of what [Attack] sends.
@@ -78,7 +83,7 @@ func (f *frames) next(buffer []byte) []byte {
 		f.client = max(f.client+1, 1024)
 		return f.udp(buffer, netip.AddrPortFrom(from.Addr(), f.client), f.allocate())
 	case attackSYN:
-		return f.syn(buffer, from)
+		return f.frame(buffer, packet.Build{Src: from, Proto: unix.IPPROTO_TCP, Flags: packet.SYN, Sequence: f.random.Uint32()})
 	case attackFirst:
 		frame := f.udp(buffer, from, make([]byte, 24))
 		return f.fragment(frame, 0, true)
@@ -110,60 +115,22 @@ func (f *frames) nextKnown() []byte {
 	return f.known[i]
 }
 
-// ip begins a frame: Ethernet and IPv4 headers for a payload of that many bytes.
-func (f *frames) ip(buffer []byte, from netip.Addr, protocol byte, length int) []byte {
+// frame builds a frame in the buffer, with an id of its own.
+func (f *frames) frame(buffer []byte, b packet.Build) []byte {
 	f.id++
-	frame := append(buffer[:0], f.attack.GatewayMAC[:]...)
-	frame = append(frame, f.attack.SourceMAC[:]...)
-	frame = append(frame, 0x08, 0x00, 0x45, 0)
-	frame = binary.BigEndian.AppendUint16(frame, uint16(20+length))
-	frame = binary.BigEndian.AppendUint16(frame, f.id)
-	frame = append(frame, 0, 0, 64, protocol, 0, 0)
-	frame = append(frame, from.AsSlice()...)
-	frame = append(frame, f.attack.To.Addr().AsSlice()...)
-	sumIP(frame)
-	return frame
+	b.ID, b.Dst = uint32(f.id), f.attack.To
+	const ethernet = 14 // bytes; the packet is built where the frame has it
+	return b.AppendFrame(buffer[:0], f.attack.GatewayMAC, f.attack.SourceMAC, b.Append(buffer[ethernet:ethernet]))
 }
 
-// sumIP writes the header's checksum.
+// sumIP writes the checksum of the IP header anew.
 func sumIP(frame []byte) {
 	frame[24], frame[25] = 0, 0
-	binary.BigEndian.PutUint16(frame[24:], onesComplement(frame[14:34], 0))
-}
-
-// sumTransport writes the checksum of TCP or UDP, at that offset of the transport header.
-func sumTransport(frame []byte, protocol byte, at int) {
-	body := frame[attackUDP:]
-	pseudo := append(slices.Clone(frame[26:34]), body...)
-	if len(pseudo)%2 == 1 {
-		pseudo = append(pseudo, 0)
-	}
-	sum := onesComplement(pseudo, uint32(len(body))+uint32(protocol))
-	if sum == 0 {
-		sum = 0xffff
-	}
-	binary.BigEndian.PutUint16(body[at:], sum)
+	binary.BigEndian.PutUint16(frame[24:], packet.Checksum(frame[14:attackUDP], 0))
 }
 
 func (f *frames) udp(buffer []byte, from netip.AddrPort, payload []byte) []byte {
-	frame := f.ip(buffer, from.Addr(), unix.IPPROTO_UDP, 8+len(payload))
-	frame = binary.BigEndian.AppendUint16(frame, from.Port())
-	frame = binary.BigEndian.AppendUint16(frame, f.attack.To.Port())
-	frame = binary.BigEndian.AppendUint16(frame, uint16(8+len(payload)))
-	frame = append(frame, 0, 0)
-	frame = append(frame, payload...)
-	sumTransport(frame, unix.IPPROTO_UDP, 6)
-	return frame
-}
-
-func (f *frames) syn(buffer []byte, from netip.AddrPort) []byte {
-	frame := f.ip(buffer, from.Addr(), unix.IPPROTO_TCP, 20)
-	frame = binary.BigEndian.AppendUint16(frame, from.Port())
-	frame = binary.BigEndian.AppendUint16(frame, f.attack.To.Port())
-	frame = binary.BigEndian.AppendUint32(frame, f.random.Uint32())
-	frame = append(frame, 0, 0, 0, 0, 5<<4, 2, 0x40, 0, 0, 0, 0, 0)
-	sumTransport(frame, unix.IPPROTO_TCP, 16)
-	return frame
+	return f.frame(buffer, packet.Build{Src: from, Proto: unix.IPPROTO_UDP, Payload: payload})
 }
 
 // fragment makes a frame a fragment at an offset in units of 8 bytes.
@@ -171,7 +138,6 @@ func (f *frames) fragment(frame []byte, offset uint16, more bool) []byte {
 	if more {
 		offset |= 0x2000
 	}
-	binary.BigEndian.PutUint16(frame[18:], f.id)
 	binary.BigEndian.PutUint16(frame[20:], offset)
 	sumIP(frame)
 	return frame
@@ -206,15 +172,11 @@ func (f *frames) clientHello(from netip.AddrPort, cookie []byte) []byte {
 
 // datagramOf is the payload of a UDP frame, and whom it was sent to; nil for any other.
 func datagramOf(frame []byte) (to netip.AddrPort, payload []byte) {
-	if len(frame) < attackPayload || frame[12] != 8 || frame[13] != 0 || frame[14] != 0x45 || frame[23] != unix.IPPROTO_UDP {
+	var p packet.Packet
+	if packet.ParseFrame(frame, &p) != nil || p.Kind != packet.KindUDP || p.First || p.Later || p.Truncated {
 		return to, nil
 	}
-	length := int(binary.BigEndian.Uint16(frame[attackUDP+4:])) - 8
-	if length < 0 || attackPayload+length > len(frame) {
-		return to, nil
-	}
-	to = netip.AddrPortFrom(netip.AddrFrom4([4]byte(frame[30:34])), binary.BigEndian.Uint16(frame[attackUDP+2:]))
-	return to, frame[attackPayload : attackPayload+length]
+	return netip.AddrPortFrom(netip.AddrFrom16(p.DstAddr()).Unmap(), binary.BigEndian.Uint16(p.Data[p.L4+2:])), p.PayloadBytes()
 }
 
 // reply is what a client of the attack says to a datagram from the target, nil: nothing. done counts it as a success.
@@ -226,12 +188,16 @@ func (f *frames) reply(to netip.AddrPort, payload []byte) (reply []byte, done bo
 			return f.clientHello(to, cookie), true
 		}
 	case attackSetUp:
-		if len(payload) >= 20 && payload[0] == 1 && payload[1] == 3 { // Allocate, success
-			return nil, true
+		m, auth := &stun.Message{Raw: payload}, &requests.Auth{}
+		if m.Decode() != nil || m.Type.Method != stun.MethodAllocate {
+			return nil, false
 		}
-		if realm, nonce := challengeOf(payload); nonce != nil {
-			return f.authenticated(realm, nonce), false
+		auth.SetUser(turnUser, turnPassword)
+		request := stun.New()
+		if auth.Challenge(m) && (requests.Request{Method: stun.MethodAllocate}).Build(request, auth) == nil {
+			return request.Raw, false
 		}
+		return nil, m.Type.Class == stun.ClassSuccessResponse
 	}
 	return nil, false
 }
@@ -242,47 +208,6 @@ func cookieOf(payload []byte) []byte {
 		return nil
 	}
 	return payload[28 : 28+int(payload[27])]
-}
-
-// challengeOf finds REALM and NONCE of an Allocate error response (RFC 8489 section 14).
-func challengeOf(payload []byte) (realm, nonce []byte) {
-	if len(payload) < 20 || payload[0] != 1 || payload[1] != 0x13 {
-		return nil, nil
-	}
-	for rest := payload[20:]; len(rest) >= 4; {
-		kind, length := binary.BigEndian.Uint16(rest), int(binary.BigEndian.Uint16(rest[2:]))
-		if len(rest) < 4+length {
-			break
-		}
-		switch value := rest[4 : 4+length]; kind {
-		case 0x14:
-			realm = value
-		case 0x15:
-			nonce = value
-		}
-		rest = rest[min(len(rest), 4+(length+3)/4*4):]
-	}
-	return realm, nonce
-}
-
-// authenticated is an Allocate request with the long-term credential (RFC 8489 section 9.2) of the benchmark's user.
-func (f *frames) authenticated(realm, nonce []byte) []byte {
-	request := f.allocate()
-	attribute := func(kind uint16, value []byte) {
-		request = binary.BigEndian.AppendUint16(request, kind)
-		request = binary.BigEndian.AppendUint16(request, uint16(len(value)))
-		request = append(request, value...)
-		request = append(request, make([]byte, (4-len(value)%4)%4)...)
-	}
-	attribute(0x06, []byte(turnUser))
-	attribute(0x14, realm)
-	attribute(0x15, nonce)
-	key := md5.Sum([]byte(turnUser + ":" + string(realm) + ":" + turnPassword)) //nolint:gosec // the RFC's
-	mac := hmac.New(sha1.New, key[:])
-	binary.BigEndian.PutUint16(request[2:], uint16(len(request)-20+24))
-	mac.Write(request)
-	attribute(0x08, mac.Sum(nil))
-	return request
 }
 
 // forged are records with the observed connection id, of epoch 1, a random sequence number and random ciphertext.
@@ -319,9 +244,10 @@ func observeCID(frame []byte, server netip.AddrPort, length int) []byte {
 }
 
 func parseMAC(text string) (mac [6]byte, err error) {
-	n, err := fmt.Sscanf(text, "%02x:%02x:%02x:%02x:%02x:%02x", &mac[0], &mac[1], &mac[2], &mac[3], &mac[4], &mac[5])
-	if err != nil || n != 6 {
+	parsed, err := net.ParseMAC(text)
+	if err != nil || len(parsed) != len(mac) {
 		return mac, fmt.Errorf("%q is no MAC address", text)
 	}
+	copy(mac[:], parsed)
 	return mac, nil
 }

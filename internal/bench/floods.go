@@ -282,7 +282,7 @@ func runFloodCell(ctx context.Context, config FloodsConfig, cell floodCell, resu
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		for sleep(watchCtx, 200*time.Millisecond) == nil {
+		for programs.Sleep(watchCtx, 200*time.Millisecond) == nil {
 			if now, err := r.usage(); err == nil {
 				peak.ResidentBytes = max(peak.ResidentBytes, now.ResidentBytes)
 			}

@@ -17,7 +17,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 // Handshakes is what `weir bench traffic handshakes` counts: new sessions whose request was answered in time, and all.
@@ -114,7 +116,7 @@ func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err
 	wake := slept + r.config.Duration + moveWait
 	sleepers := coapBench(r.config.Binary, uri, floodSleepers, "--requests", "2", "--interval", wake.String(), "--quiet")
 	type outcome struct {
-		stats coapStats
+		stats v1.CoAPBenchStats
 		err   error
 	}
 	started := time.Now()
@@ -129,14 +131,14 @@ func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err
 	}()
 	var cid []byte
 	if r.flood.name == attackForged {
-		if err := sleep(ctx, 2*moveRetry+time.Second); err != nil { // the sleepers have fallen silent: it is one of the movers
+		if err := programs.Sleep(ctx, 2*moveRetry+time.Second); err != nil { // the sleepers have fallen silent: it is one of the movers
 			return 0, 0, err
 		}
 		if cid, err = r.observe(ctx); err != nil {
 			return 0, 0, err
 		}
 	}
-	if err := sleep(ctx, slept); err != nil {
+	if err := programs.Sleep(ctx, slept); err != nil {
 		return 0, 0, err
 	}
 	var handshakes Handshakes
@@ -154,7 +156,7 @@ func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err
 	if err != nil {
 		return 0, 0, err
 	}
-	if err := sleep(ctx, moveWait); err != nil {
+	if err := programs.Sleep(ctx, moveWait); err != nil {
 		return 0, 0, err
 	}
 	c := &r.clients
@@ -207,7 +209,7 @@ func (r *floodRun) observe(ctx context.Context) (cid []byte, err error) {
 	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
 		n, _, err := unix.Recvfrom(fd, frame[:], 0)
 		if err != nil {
-			if err := sleep(ctx, time.Millisecond); err != nil {
+			if err := programs.Sleep(ctx, time.Millisecond); err != nil {
 				return nil, err
 			}
 			continue
@@ -279,7 +281,7 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 			return 0, 0, fmt.Errorf("before the flood: %w", err)
 		}
 	}
-	if err := sleep(ctx, time.Second); err != nil {
+	if err := programs.Sleep(ctx, time.Second); err != nil {
 		return 0, 0, err
 	}
 	newcomers := load(stream, 0, 0, time.Second/floodNewRate)
@@ -301,7 +303,7 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 	if err != nil {
 		return 0, 0, err
 	}
-	if n := after.since(before)[lossLink]; n > 0 { // before or behind what is measured
+	if n := since(before, after)[lossLink]; n > 0 { // before or behind what is measured
 		r.note(fmt.Sprintf("%d packets found the ring of a link full", n))
 	}
 	if r.target.marks {
@@ -318,7 +320,7 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 		}
 	}
 	opened := newcomers.stop()
-	if err := sleep(ctx, floodWait); err != nil {
+	if err := programs.Sleep(ctx, floodWait); err != nil {
 		return 0, 0, err
 	}
 	stop()
@@ -373,7 +375,7 @@ func (r *floodRun) floodTURN(ctx context.Context) (offered, reached float64, err
 			} else {
 				r.clients.why = append(r.clients.why, err.Error())
 			}
-			_ = sleep(ctx, time.Until(begin.Add(500*time.Millisecond)))
+			_ = programs.Sleep(ctx, time.Until(begin.Add(500*time.Millisecond)))
 		}
 		return nil
 	})
@@ -453,7 +455,7 @@ func (r *floodRun) floodProbes(ctx context.Context) (offered, reached float64, e
 			c.why = append(c.why, err.Error())
 		}
 		c.newAll++
-		if err := sleep(ctx, 200*time.Millisecond); err != nil {
+		if err := programs.Sleep(ctx, 200*time.Millisecond); err != nil {
 			return 0, 0, err
 		}
 	}

@@ -132,7 +132,7 @@ func TestAttackReplies(t *testing.T) {
 	if done || !bytes.Contains(reply, []byte("\x00\x15\x00\x05nonce")) || int(binary.BigEndian.Uint16(reply[2:])) != len(reply)-20 || len(reply)%4 != 0 {
 		t.Errorf("a challenge is answered by %q", reply)
 	}
-	if reply, done := f.reply(client, append([]byte{1, 3}, make([]byte, 18)...)); reply != nil || !done {
+	if reply, done := f.reply(client, append([]byte{1, 3, 0, 0, 0x21, 0x12, 0xa4, 0x42}, make([]byte, 12)...)); reply != nil || !done {
 		t.Error("an allocation is no success")
 	}
 }
@@ -253,4 +253,15 @@ func TestFloodVerdicts(t *testing.T) {
 			}
 		}
 	}
+}
+
+// onesComplement is the Internet checksum (RFC 1071) of data, whose length is even, and more.
+func onesComplement(data []byte, more uint32) uint16 {
+	for i := 0; i < len(data); i += 2 {
+		more += uint32(binary.BigEndian.Uint16(data[i:]))
+	}
+	for more > 0xffff {
+		more = more>>16 + more&0xffff
+	}
+	return ^uint16(more)
 }

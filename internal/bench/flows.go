@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 // responder answers each request over UDP and TCP with the request's number, its own name and the address that it sees the
@@ -191,7 +192,7 @@ func (f *clientFlow) query(ctx context.Context) (owner string, repeated int, err
 				f.late++
 			}
 			if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) { // refused: asks again when it is time to
-				_ = sleep(ctx, min(flowTry/5, time.Until(end)))
+				_ = programs.Sleep(ctx, min(flowTry/5, time.Until(end)))
 			}
 		}
 	}
@@ -303,7 +304,7 @@ func (l *flowLoad) count(repeated int, err error) {
 
 func (l *flowLoad) stay(ctx context.Context, f *clientFlow, owner string) {
 	defer f.close()
-	for sleep(ctx, l.interval) == nil {
+	for programs.Sleep(ctx, l.interval) == nil {
 		now, repeated, err := f.query(ctx)
 		if err != nil && ctx.Err() != nil {
 			return
@@ -341,14 +342,14 @@ func (l *flowLoad) churn(opening context.Context) {
 	next, ctx := time.Now(), context.WithoutCancel(opening)
 	for number := 0; ; number++ {
 		next = next.Add(l.opening)
-		if sleep(opening, time.Until(next)) != nil {
+		if programs.Sleep(opening, time.Until(next)) != nil {
 			return
 		}
 		l.working.Go(func() {
 			f, err := l.open()
 			for i := 0; err == nil && i < l.requests; i++ {
 				if i > 0 {
-					_ = sleep(ctx, l.interval) // it cannot be cancelled
+					_ = programs.Sleep(ctx, l.interval) // it cannot be cancelled
 				}
 				var repeated int
 				_, repeated, err = f.query(ctx)

@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/programs"
 )
@@ -72,7 +74,7 @@ func (g *generator) read(ctx context.Context, into any) error {
 }
 
 // phase sends for a while and returns the report.
-func (g *generator) phase(ctx context.Context, p trafficPhase) (report trafficReport, err error) {
+func (g *generator) phase(ctx context.Context, p trafficPhase) (report v1.TurnLoadOf[measure.Latency], err error) {
 	if err := json.NewEncoder(g.in).Encode(p); err != nil {
 		return report, fmt.Errorf("the generator ended: %w%s", err, g.log.Said())
 	}

@@ -5,15 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
 	"github.com/weir-lb/weir/internal/testbed/programs"
@@ -59,32 +58,17 @@ func (c *NATConfig) jar() (string, error) {
 	return findPeer(peerCfNAT)
 }
 
-// NATResult is the outcome, one natFigures for each way to the echo.
-type NATResult struct {
-	Clients  int          `json:"clients"`
-	Requests int          `json:"requests"` // of one path in one round
-	Rounds   int          `json:"rounds"`
-	Payload  int          `json:"payload_bytes"`
-	Cores    int          `json:"cores"`
-	Kernel   string       `json:"kernel"`
-	Network  string       `json:"network"` // loopback of a namespace, or of the host
-	Paths    []natFigures `json:"roads"`
+// NATResult is the outcome.
+type NATResult = v1.NATBench
+
+// natFigures is one way to the echo, with what its rounds found.
+type natFigures struct {
+	v1.NATBenchRow
+	rates, proxy, total []float64
 }
 
-// natFigures is one way to the echo. Costs are medians over the rounds in microseconds; a request is one datagram each way.
-type natFigures struct {
-	Name       string  `json:"name"`
-	Skipped    string  `json:"skipped,omitempty"`         // why it did not run
-	Rate       float64 `json:"requests_per_s"`            //
-	Lost       int     `json:"lost"`                      // requests sent again, in all rounds
-	ProxyCPU   float64 `json:"proxy_us_per_datagram"`     // of the path's own processes; 0 for kernel paths
-	ProxyMin   float64 `json:"proxy_us_per_datagram_min"` //
-	ProxyMax   float64 `json:"proxy_us_per_datagram_max"` //
-	PerRequest float64 `json:"proxy_ms_per_1000_requests"`
-	TotalCPU   float64 `json:"total_us_per_request"`  // load, path and echo together
-	AddedCPU   float64 `json:"added_us_per_datagram"` // more than the straight path, per datagram
-
-	rates, proxy, total []float64
+func newNATFigures(name string) *natFigures {
+	return &natFigures{NATBenchRow: v1.NATBenchRow{Name: name}}
 }
 
 // straightPath is the name of the path without anything in it.
@@ -116,7 +100,7 @@ func NAT(ctx context.Context, config NATConfig) (result NATResult, err error) {
 	}
 	result = NATResult{
 		Clients: config.Clients, Requests: config.Requests, Rounds: config.Rounds, Payload: config.Payload,
-		Cores: runtime.NumCPU(), Kernel: kernelRelease(), Network: "loopback of the host",
+		Cores: runtime.NumCPU(), Kernel: procstat.KernelRelease(), Network: "loopback of the host",
 	}
 	var topology *netlab.Topology
 	if netlab.Privileged() == nil { // connection tracking costs every path of its namespace
@@ -170,14 +154,14 @@ func (b *natBench) open(ctx context.Context) error {
 		}
 	}
 	b.paths = []*natPath{
-		{result: &natFigures{Name: straightPath}, entry: b.echo},
-		{result: &natFigures{Name: "weir nat"}, entry: ports[1], start: weir()},
-		{result: &natFigures{Name: "weir nat --reverse"}, entry: ports[2], start: weir("--reverse")},
-		{result: &natFigures{Name: "socat"}, entry: ports[3], start: func(entry, echo netip.AddrPort) *exec.Cmd {
+		{result: newNATFigures(straightPath), entry: b.echo},
+		{result: newNATFigures("weir nat"), entry: ports[1], start: weir()},
+		{result: newNATFigures("weir nat --reverse"), entry: ports[2], start: weir("--reverse")},
+		{result: newNATFigures("socat"), entry: ports[3], start: func(entry, echo netip.AddrPort) *exec.Cmd {
 			return exec.Command("socat", "-T", "600",
 				fmt.Sprintf("UDP4-LISTEN:%d,bind=%s,fork,reuseaddr", entry.Port(), entry.Addr()), "UDP4:"+echo.String())
 		}},
-		{result: &natFigures{Name: "iptables DNAT"}, entry: ports[4], setup: b.dnat},
+		{result: newNATFigures("iptables DNAT"), entry: ports[4], setup: b.dnat},
 	}
 	jar, err := b.config.jar()
 	if err != nil {
@@ -185,7 +169,7 @@ func (b *natBench) open(ctx context.Context) error {
 	}
 	if jar != "" {
 		b.paths = append(b.paths, &natPath{
-			result: &natFigures{Name: "cf-nat " + filepath.Base(jar)}, entry: ports[5],
+			result: newNATFigures("cf-nat " + filepath.Base(jar)), entry: ports[5],
 			start: func(entry, echo netip.AddrPort) *exec.Cmd {
 				return exec.Command("java", "-jar", jar, entry.String(), "--", echo.String())
 			},
@@ -267,8 +251,8 @@ func (b *natBench) measure(ctx context.Context, p *natPath) error {
 	return nil
 }
 
-func (b *natBench) summary() []natFigures {
-	var paths []natFigures
+func (b *natBench) summary() []v1.NATBenchRow {
+	var paths []v1.NATBenchRow
 	straight := 0.0
 	for _, p := range b.paths {
 		r := p.result
@@ -281,7 +265,7 @@ func (b *natBench) summary() []natFigures {
 			}
 			r.AddedCPU = (r.TotalCPU - straight) / 2
 		}
-		paths = append(paths, *r)
+		paths = append(paths, r.NATBenchRow)
 	}
 	return paths
 }
@@ -289,21 +273,10 @@ func (b *natBench) summary() []natFigures {
 // treeCPU is the time of a process and its living children: socat has one for each client.
 func treeCPU(pid int) (time.Duration, error) {
 	sum, err := procstat.CPU(pid)
-	if err != nil {
-		return 0, err
-	}
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
-	if err != nil {
-		return sum, nil // a kernel without the file; only socat has children
-	}
-	for _, child := range strings.Fields(string(children)) {
-		id, err := strconv.Atoi(child)
-		if err != nil {
-			continue
-		}
-		if cpu, err := procstat.CPU(id); err == nil { // it may have ended since
+	for _, child := range procstat.Descendants(pid) {
+		if cpu, err := procstat.CPU(child); err == nil { // it may have ended since
 			sum += cpu
 		}
 	}
-	return sum, nil
+	return sum, err
 }

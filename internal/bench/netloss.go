@@ -92,10 +92,10 @@ func (l netLosses) add(place, value string) {
 	}
 }
 
-// since is what was lost since an earlier look.
-func (l netLosses) since(before netLosses) netLosses {
-	d := netLosses{}
-	for place, n := range l {
+// since is what was lost in each place since an earlier look.
+func since[L ~map[string]N, N uint64 | float64](before, now L) L {
+	d := L{}
+	for place, n := range now {
 		if n > before[place] {
 			d[place] = n - before[place]
 		}

@@ -42,24 +42,13 @@ func within(host *netlab.Host, f func() error) error {
 	return host.Do(f)
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
-}
-
 // until repeats what must succeed before a run goes on. After the timeout it returns the last error.
 func until(ctx context.Context, timeout time.Duration, ready func() error) (err error) {
 	for end := time.Now().Add(timeout); time.Now().Before(end); {
 		if err = ready(); err == nil {
 			return nil
 		}
-		if err := sleep(ctx, 10*time.Millisecond); err != nil {
+		if err := programs.Sleep(ctx, 10*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/weir-lb/weir/internal/testbed/measure"
+	"github.com/weir-lb/weir/internal/testbed/procstat"
 )
 
 // Run is what every run needs.
@@ -64,7 +65,7 @@ func median(values []float64) float64 {
 
 // machine describes where a run is made.
 func machine() measure.Machine {
-	m := measure.Machine{Cores: runtime.NumCPU(), Kernel: kernelRelease(), Go: runtime.Version()}
+	m := measure.Machine{Cores: runtime.NumCPU(), Kernel: procstat.KernelRelease(), Go: runtime.Version()}
 	info, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
 		return m
@@ -76,12 +77,4 @@ func machine() measure.Machine {
 		}
 	}
 	return m
-}
-
-func kernelRelease() string {
-	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	if err != nil {
-		return "unknown"
-	}
-	return strings.TrimSpace(string(release))
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/plot"
 )
@@ -11,10 +12,7 @@ import (
 // Scenario is one thing that can be measured, as a value: its row in `weir bench list`, and how its results are shown. Writer and
 // report take every table, picture and sentence from here; nothing else tells scenarios apart.
 type Scenario struct {
-	Name    string `json:"name"`
-	Command string `json:"command"`
-	About   string `json:"about"`
-	Needs   string `json:"needs"`
+	v1.BenchScenario
 
 	tables   func([]*measure.Result) []plot.Table
 	pictures func([]*measure.Result) []plot.Figure // nil: bars for each figure
@@ -43,56 +41,72 @@ const (
 func scenarios() []Scenario {
 	return []Scenario{
 		{
-			Name: scenarioDSR, Command: "weir bench run dsr", Needs: "root; iperf, iperf3, iptables, nftables",
-			About:  "TCP throughput, packet rate and CPU of the kernel data path compared with routing and DNAT",
+			BenchScenario: v1.BenchScenario{
+				Name: scenarioDSR, Command: "weir bench run dsr", Needs: "root; iperf, iperf3, iptables, nftables",
+				About: "TCP throughput, packet rate and CPU of the kernel data path compared with routing and DNAT",
+			},
 			tables: dsrTables, pictures: dsrPictures, notes: dsrNotes, method: dsrMethod,
 		},
 		{
-			Name: scenarioNFQueue, Command: "weir bench run nfqueue", Needs: "root; iperf, iptables, ethtool",
-			About:  "TCP, UDP, fragments, latency and CPU of the NFQUEUE data path compared with the same path without it",
+			BenchScenario: v1.BenchScenario{
+				Name: scenarioNFQueue, Command: "weir bench run nfqueue", Needs: "root; iperf, iptables, ethtool",
+				About: "TCP, UDP, fragments, latency and CPU of the NFQUEUE data path compared with the same path without it",
+			},
 			tables: nfqTables, pictures: nfqPictures, method: nfqText,
 		},
 		{
-			Name: scenarioFloods, Command: "weir bench run floods", Needs: "root; iptables; for the peers java, turnserver",
-			About:  "real clients while every part is flooded: who gets through, what is lost, memory and CPU, compared with Scandium, conntrack and coturn",
+			BenchScenario: v1.BenchScenario{
+				Name: scenarioFloods, Command: "weir bench run floods", Needs: "root; iptables; for the peers java, turnserver",
+				About: "real clients while every part is flooded: who gets through, what is lost, memory and CPU, compared with Scandium, conntrack and coturn",
+			},
 			tables: floodTables, pictures: floodPictures, notes: floodNotes, method: floodsMethod, verdict: floodsVerdict,
 			plain: true, missed: "aims missed in %d of %d floods",
 		},
 		{
-			Name: scenarioDump, Command: "weir bench run dump", Needs: "root; iptables",
-			About:  "datagrams through a full flow table while weir lb flows lists it: how many are lost, and where",
+			BenchScenario: v1.BenchScenario{
+				Name: scenarioDump, Command: "weir bench run dump", Needs: "root; iptables",
+				About: "datagrams through a full flow table while weir lb flows lists it: how many are lost, and where",
+			},
 			tables: dumpTables, pictures: dumpPictures, method: dumpMethod, verdict: dumpVerdict,
 			plain: true, missed: "aim missed by %d of %d data paths",
 		},
 		{
-			Name: scenarioSoak, Command: "weir bench run soak", Needs: "nothing; with root a network of its own and the kernel data path",
-			About:  "memory, goroutines, descriptors and tables of every part under a long mixed load: do they level off?",
+			BenchScenario: v1.BenchScenario{
+				Name: scenarioSoak, Command: "weir bench run soak", Needs: "nothing; with root a network of its own and the kernel data path",
+				About: "memory, goroutines, descriptors and tables of every part under a long mixed load: do they level off?",
+			},
 			tables: soakTables, pictures: soakPictures, method: soakMethod, verdict: soakVerdict,
 			plain: true, missed: "%d of %d processes and loads missed the aim",
 		},
-		{Name: "ebpf", Command: "weir bench ebpf", About: "nanoseconds per packet of the kernel data path, by BPF_PROG_TEST_RUN", Needs: "root"},
+		{BenchScenario: v1.BenchScenario{Name: "ebpf", Command: "weir bench ebpf", About: "nanoseconds per packet of the kernel data path, by BPF_PROG_TEST_RUN", Needs: "root"}},
 		{
-			Name: scenarioLive, Command: "weir bench ebpf --live", Needs: "root; iptables",
-			About:  "packets per second of one core through the kernel data path, routing and DNAT",
+			BenchScenario: v1.BenchScenario{
+				Name: scenarioLive, Command: "weir bench ebpf --live", Needs: "root; iptables",
+				About: "packets per second of one core through the kernel data path, routing and DNAT",
+			},
 			tables: liveTables, pictures: livePictures, notes: failures, method: liveMethod,
 		},
 		{
-			Name: scenarioCoap, Command: "weir bench coap", Needs: "nothing",
-			About:  "CPU of a CoAP/DTLS request at its servers, forwarded between nodes or not",
+			BenchScenario: v1.BenchScenario{
+				Name: scenarioCoap, Command: "weir bench coap", Needs: "nothing",
+				About: "CPU of a CoAP/DTLS request at its servers, forwarded between nodes or not",
+			},
 			tables: coapTables, notes: coapNotes,
 		},
 		{
-			Name: scenarioTurn, Command: "weir turn bench", Needs: "nothing; with root a network of its own; iperf, turnserver",
-			About:  "packets/s, loss, jitter, latency and CPU of the TURN gateway and turncat, compared with direct and coturn",
+			BenchScenario: v1.BenchScenario{
+				Name: scenarioTurn, Command: "weir turn bench", Needs: "nothing; with root a network of its own; iperf, turnserver",
+				About: "packets/s, loss, jitter, latency and CPU of the TURN gateway and turncat, compared with direct and coturn",
+			},
 			tables: turnTables, pictures: turnPictures, method: turnMethod,
 		},
-		{Name: scenarioTurnSweep, tables: sweepTables, pictures: sweepPictures, method: turnMethod},
-		{Name: "nat", Command: "weir bench nat", About: "CPU of a datagram forwarded in user space compared with socat and iptables", Needs: "nothing; with root also iptables"},
-		{
+		{BenchScenario: v1.BenchScenario{Name: scenarioTurnSweep}, tables: sweepTables, pictures: sweepPictures, method: turnMethod},
+		{BenchScenario: v1.BenchScenario{Name: "nat", Command: "weir bench nat", About: "CPU of a datagram forwarded in user space compared with socat and iptables", Needs: "nothing; with root also iptables"}},
+		{BenchScenario: v1.BenchScenario{
 			Name: "tcp", Command: "weir tcp bench", Needs: "nothing; with root a network of its own, --via, --with",
 			About: "TCP connections held: time to establish, memory and CPU of each, losses; by --via through balancers, --with compared with other testers",
-		},
-		{Name: "snat", Command: "weir snat lab", About: "connections that a path of NAT lets through, compared with the plan's", Needs: "root; nftables"},
+		}},
+		{BenchScenario: v1.BenchScenario{Name: "snat", Command: "weir snat lab", About: "connections that a path of NAT lets through, compared with the plan's", Needs: "root; nftables"}},
 	}
 }
 
@@ -106,7 +120,7 @@ func scenarioOf(name string) Scenario {
 	all := scenarios()
 	i := slices.IndexFunc(all, func(s Scenario) bool { return s.Name == name })
 	if i < 0 {
-		return Scenario{Name: name}
+		return Scenario{BenchScenario: v1.BenchScenario{Name: name}}
 	}
 	return all[i]
 }

@@ -99,14 +99,14 @@ func Soak(ctx context.Context, config SoakConfig) (results []*measure.Result, er
 	for i, load := range loads {
 		results = append(results, s.loadResult(load, counted[i], elapsed))
 	}
-	return append(results, s.lossResult(after.since(before), counted, elapsed)), nil
+	return append(results, s.lossResult(since(before, after), counted, elapsed)), nil
 }
 
 // sample watches every process until the time is over, ctx has ended, or a process has.
 func (s *soak) sample(ctx context.Context) {
 	s.started = time.Now()
 	for next := s.started; ; next = next.Add(s.config.Every) {
-		if sleep(ctx, time.Until(next)) != nil {
+		if programs.Sleep(ctx, time.Until(next)) != nil {
 			return
 		}
 		at := time.Since(s.started)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 const (
@@ -44,7 +46,7 @@ func (l *lapses) watch(ctx context.Context) (end func()) {
 	ended, start := make(chan struct{}), time.Now()
 	go func() {
 		defer close(ended)
-		for sleep(ctx, lapseEvery) == nil {
+		for programs.Sleep(ctx, lapseEvery) == nil {
 			l.tick(time.Since(start))
 		}
 	}()

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/programs"
@@ -99,20 +100,8 @@ func (s *soak) flows(to netip.AddrPort, stream bool) func(context.Context) soakC
 	}
 }
 
-// coapStats is what `weir coap bench --json` counts.
-type coapStats struct {
-	Requests        uint64 `json:"requests"`
-	Failed          uint64 `json:"failed"`
-	Lost            uint64 `json:"lost"`
-	Retransmissions uint64 `json:"retransmissions"`
-	Handshakes      uint64 `json:"handshakes"`
-	Rehandshakes    uint64 `json:"rehandshakes"`
-	HandshakeErrors uint64 `json:"handshake_errors"`
-	LostSessions    uint64 `json:"lost_sessions"`
-	Rebinds         uint64 `json:"rebinds"`
-}
-
-func (s *coapStats) add(o coapStats) {
+// addCoap adds what only grows.
+func addCoap(s, o *v1.CoAPBenchStats) {
 	s.Requests += o.Requests
 	s.Failed += o.Failed
 	s.Lost += o.Lost
@@ -131,7 +120,7 @@ func coapBench(binary, uri string, clients int, args ...string) *exec.Cmd {
 }
 
 // coapResult runs it in a namespace until it ends by itself, or is interrupted because ctx has ended.
-func coapResult(ctx context.Context, running *programs.Group, host *netlab.Host, cmd *exec.Cmd) (stats coapStats, err error) {
+func coapResult(ctx context.Context, running *programs.Group, host *netlab.Host, cmd *exec.Cmd) (stats v1.CoAPBenchStats, err error) {
 	var out bytes.Buffer
 	said := &programs.LastLines{}
 	cmd.Stdout, cmd.Stderr = &out, said
@@ -143,7 +132,7 @@ func coapResult(ctx context.Context, running *programs.Group, host *netlab.Host,
 	stop()
 	running.Forget(cmd)
 	var result struct {
-		Stats coapStats `json:"stats"`
+		Stats v1.CoAPBenchStats `json:"stats"`
 	}
 	if err == nil {
 		err = json.Unmarshal(out.Bytes(), &result)
@@ -187,7 +176,7 @@ func repeatedly(ctx context.Context, every time.Duration, do func(round int) err
 		if next = next.Add(every); next.Before(time.Now()) {
 			next = time.Now()
 		}
-		if sleep(ctx, time.Until(next)) != nil {
+		if programs.Sleep(ctx, time.Until(next)) != nil {
 			return nil
 		}
 	}
@@ -195,14 +184,14 @@ func repeatedly(ctx context.Context, every time.Duration, do func(round int) err
 
 // handshakes is the load of new DTLS clients: every second group vanishes and leaves its sessions behind.
 func (s *soak) handshakes(ctx context.Context) soakCounts {
-	var sum coapStats
+	var sum v1.CoAPBenchStats
 	var vanished uint64
 	const group = 8
 	err := repeatedly(ctx, s.every(4*time.Second), func(round int) error {
 		if round%2 == 0 {
 			stats, err := coapResult(ctx, s.Running, s.network.clients, coapBench(s.config.Binary, s.uri(), group, "--requests", "2", "--interval", "100ms", "--quiet"))
 			if ctx.Err() == nil { // else it was interrupted
-				sum.add(stats)
+				addCoap(&sum, &stats)
 				return err
 			}
 			return nil

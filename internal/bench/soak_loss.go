@@ -156,17 +156,6 @@ func (l soakLosses) addCounters(process string, text []byte) {
 	}
 }
 
-// since is what was lost since an earlier look.
-func (l soakLosses) since(before soakLosses) soakLosses {
-	d := soakLosses{}
-	for name, n := range l {
-		if n > before[name] {
-			d[name] = n - before[name]
-		}
-	}
-	return d
-}
-
 // lossResult says where packets were lost during the run, and what of that the loads noticed.
 func (s *soak) lossResult(places soakLosses, counted []soakCounts, elapsed time.Duration) *measure.Result {
 	r := s.result("losses", kindLosses, elapsed)

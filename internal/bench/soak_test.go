@@ -179,7 +179,7 @@ func TestFullSocketsAreFound(t *testing.T) {
 		if err := errors.Join(err, err2); err != nil || drops > 200 {
 			t.Fatalf("%d drops of the socket, %v", drops, err)
 		}
-		lost := after.since(before)[lossBuffer]
+		lost := since(before, after)[lossBuffer]
 		if drops >= 100 && lost >= drops {
 			return
 		}
@@ -204,7 +204,7 @@ weir_packets_total{reason="fragment_unknown"} 4
 `))
 	s := &soak{config: SoakConfig{Duration: time.Hour, Load: 1, Growth: 5}}
 	counts := soakCounts{lost: 1, figures: turnCounts{sent: 12, lost: 1}.figures()}
-	r := s.lossResult(l.since(soakLosses{`turn: weir_udp_receive_overflows_total` + lossOfWeir: 1}), []soakCounts{counts}, time.Minute)
+	r := s.lossResult(since(soakLosses{`turn: weir_udp_receive_overflows_total` + lossOfWeir: 1}, l), []soakCounts{counts}, time.Minute)
 	want := map[string]float64{
 		lossTurnSent: 12, lossTurnPassed: 11, lossTurnReceived: 11,
 		"turn: weir_udp_receive_overflows_total" + lossOfWeir:                                    2,

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
-// Roads of [Turn]; a peer's are called after it. A server alone gets ChannelData from the generator; with "cat" the generator sends plain UDP to a turncat
+// Paths of [Turn]; a peer's are called after it. A server alone gets ChannelData from the generator; with "cat" the generator sends plain UDP to a turncat
 // for each client.
 const (
 	pathTurnDirect  = "direct"
@@ -22,10 +22,10 @@ const (
 	pathTurnCat = " cat" // behind the server's name
 )
 
-// Ways of TurnConfig.Road and generators of TurnConfig.Generator.
+// Paths of TurnConfig.Path and generators of TurnConfig.Generator.
 const (
-	TurnRoadCat     = "cat"
-	turnRoadChannel = "direct-channel"
+	TurnPathCat     = "cat"
+	turnPathChannel = "direct-channel"
 
 	GeneratorAuto    = "auto"
 	generatorIperf   = "iperf"
@@ -52,13 +52,13 @@ type TurnConfig struct {
 	Size      int     // bytes of a datagram
 	Bandwidth float64 // bits/s of user data for each client
 	Platform  string  // local
-	Road      string
+	Path      string
 	With      []string // peers to compare with in the same run, of TurnPeers; none, or [withNone]: no comparison
 	Generator string
 	Offload   string // mode of the gateway: none, auto, tcx, xdp
 	Network   string // auto, loopback, veth
 	Transport string // of the clients to the TURN server: udp, tcp
-	Direction string // up: clients to sink; down needs Road direct-channel
+	Direction string // up: clients to sink; down needs Path direct-channel
 	Workers   int    // of the gateway; 0: its default
 	Burst     int    // datagrams that a client of the built-in generator sends in a row; 0: 8 without turncats, else 1
 	NoGSO     bool   // the built-in generator sends every datagram by itself
@@ -102,7 +102,7 @@ func (c *TurnConfig) Validate() error {
 	if c.Platform == "k8s" {
 		return errors.New("platform k8s is not supported yet: it comes with the Kubernetes operator; write -p local")
 	}
-	errs := errors.Join(in("platform", c.Platform, "local"), in("road", c.Road, TurnRoadCat, turnRoadChannel),
+	errs := errors.Join(in("platform", c.Platform, "local"), in("road", c.Path, TurnPathCat, turnPathChannel),
 		in("generator", c.Generator, GeneratorAuto, generatorIperf, GeneratorBuiltin), in("offload", c.Offload, "none", "auto", "tcx", "xdp"),
 		in("network", c.Network, NetworkAuto, networkLoopback, networkVeth), in("transport", c.Transport, TransportUDP, TransportTCP),
 		in("direction", c.Direction, DirectionUp, DirectionDown))
@@ -127,9 +127,9 @@ func (c *TurnConfig) Validate() error {
 		return fmt.Errorf("%.0f bits/s: want 1k to 100G", c.Bandwidth)
 	case c.Burst < 0 || c.Burst > 64 || c.Workers < 0 || c.Workers > 1024:
 		return fmt.Errorf("bursts of %d, %d workers: want up to 64 and up to 1024", c.Burst, c.Workers)
-	case c.Road == turnRoadChannel && c.Generator == generatorIperf:
+	case c.Path == turnPathChannel && c.Generator == generatorIperf:
 		return errors.New("iperf speaks no TURN: --road direct-channel needs --generator builtin")
-	case c.Direction == DirectionDown && c.Road != turnRoadChannel:
+	case c.Direction == DirectionDown && c.Path != turnPathChannel:
 		return errors.New("direction down is of the built-in generator alone: it needs --road direct-channel")
 	case c.Sweep && (len(sizes) == 0 || c.Rounds < 1 || c.Probe < 100*time.Millisecond || c.MaxRate < 1000):
 		return fmt.Errorf("sweep of %d sizes, %d rounds, tries of %v, up to %.0f packets/s: want at least 1, 1, 100ms, 1000", len(sizes), c.Rounds, c.Probe, c.MaxRate)
@@ -160,7 +160,7 @@ func (c *TurnConfig) generator() string {
 	if c.Generator != GeneratorAuto {
 		return c.Generator
 	}
-	if c.Road == turnRoadChannel || c.Sweep || needTools([]string{"iperf"}) != nil {
+	if c.Path == turnPathChannel || c.Sweep || needTools([]string{"iperf"}) != nil {
 		return GeneratorBuiltin
 	}
 	return generatorIperf
@@ -179,7 +179,7 @@ func (c *TurnConfig) burst() int {
 	switch {
 	case c.Burst > 0:
 		return c.Burst
-	case c.Road == turnRoadChannel:
+	case c.Path == turnPathChannel:
 		return 8
 	}
 	return 1

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
 	"github.com/weir-lb/weir/internal/testbed/programs"
@@ -86,7 +87,7 @@ func (i *turnIperf) run(ctx context.Context, s *turnStage, path *turnPath, load 
 // try starts a client for each connection, waits for all, and reads what the server told each of them.
 func (i *turnIperf) try(ctx context.Context, s *turnStage, path *turnPath, load turnLoad) (phase turnPhase, err error) {
 	phase.load = load
-	if err := sleep(ctx, time.Until(i.last.Add(iperfPause))); err != nil {
+	if err := programs.Sleep(ctx, time.Until(i.last.Add(iperfPause))); err != nil {
 		return phase, err
 	}
 	defer func() { i.last = time.Now() }()
@@ -110,7 +111,7 @@ func (i *turnIperf) try(ctx context.Context, s *turnStage, path *turnPath, load 
 		if err := s.Running.Start(s.clients, c.cmd); err != nil {
 			return phase, err
 		}
-		if err := sleep(ctx, iperfStagger); err != nil {
+		if err := programs.Sleep(ctx, iperfStagger); err != nil {
 			return phase, err
 		}
 	}
@@ -161,17 +162,17 @@ func (c *iperfClient) wait(ctx context.Context, s *turnStage) (time.Duration, er
 var errNoReport = errors.New("the server's report did not come back")
 
 // row is the server's report, which a client prints last.
-func (c *iperfClient) row() (turnRow, error) {
+func (c *iperfClient) row() (v1.TurnBenchConnection, error) {
 	_, report, ok := strings.Cut(c.out.String(), "Server Report:")
 	if !ok {
-		return turnRow{}, fmt.Errorf("%w: %s", errNoReport, strings.TrimSpace(c.out.String()))
+		return v1.TurnBenchConnection{}, fmt.Errorf("%w: %s", errNoReport, strings.TrimSpace(c.out.String()))
 	}
 	rows, err := parseIperfRows(strings.NewReader(report))
 	if err != nil {
-		return turnRow{}, err
+		return v1.TurnBenchConnection{}, err
 	}
 	if len(rows) != 1 {
-		return turnRow{}, fmt.Errorf("%d rows in the server's report: %s", len(rows), strings.TrimSpace(report))
+		return v1.TurnBenchConnection{}, fmt.Errorf("%d rows in the server's report: %s", len(rows), strings.TrimSpace(report))
 	}
 	return rows[0], nil
 }

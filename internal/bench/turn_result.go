@@ -1,13 +1,13 @@
 package bench
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
@@ -15,26 +15,14 @@ import (
 // "sum", so `weir bench report` reads it as any other.
 type TurnRun struct {
 	*measure.Result
-	Connections []turnRow
-	Sum         turnRow
-	Search      []turnTry
+	Connections []v1.TurnBenchConnection
+	Sum         v1.TurnBenchConnection
+	Search      []v1.TurnBenchTry
 }
 
 // MarshalJSON implements [json.Marshaler].
 func (r *TurnRun) MarshalJSON() ([]byte, error) {
-	text, err := json.Marshal(r.Result)
-	if err != nil {
-		return nil, err
-	}
-	more, err := json.Marshal(struct {
-		Connections []turnRow `json:"connections,omitempty"`
-		Sum         turnRow   `json:"sum"`
-		Search      []turnTry `json:"search,omitempty"`
-	}{r.Connections, r.Sum, r.Search})
-	if err != nil {
-		return nil, err
-	}
-	return append(append(bytes.TrimSuffix(text, []byte("}")), ','), more[1:]...), nil
+	return json.Marshal(v1.TurnBench{BenchResult: *r.Form(), Connections: r.Connections, Sum: r.Sum, Search: r.Search})
 }
 
 // Results are the plain results.
@@ -89,7 +77,7 @@ func (s *turnStage) base(scenario string, path *turnPath, size int, phase *turnP
 func (p *turnPhase) figures() []measure.Figure {
 	figures := []measure.Figure{
 		{Name: figureTurnRate, Value: p.sum.Rate, Unit: "1/s"},
-		{Name: figureTurnLoss, Value: 100 * p.sum.Loss(), Unit: "%"},
+		{Name: figureTurnLoss, Value: 100 * turnLoss(&p.sum), Unit: "%"},
 		{Name: figureTurnJitter, Value: p.sum.Jitter, Unit: "ms"},
 		{Name: figureTurnSink, Value: float64(p.overflowed)},
 	}

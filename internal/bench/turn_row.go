@@ -8,37 +8,20 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/weir-lb/weir/api/v1"
 )
 
-// turnRow is one connection, or the sum of them, as iperf's server reports it. Latency is one-way: the clocks at both ends
-// are the same one.
-type turnRow struct {
-	ID        int     `json:"id"` // -1: the sum
-	Seconds   float64 `json:"elapsed_s"`
-	Bytes     float64 `json:"bytes"`      // user data received; iperf gives three digits of it
-	Bandwidth float64 `json:"bits_per_s"` // of it
-	Jitter    float64 `json:"jitter_ms"`  // RFC 3550; of a sum: the mean
-	Lost      uint64  `json:"lost"`
-	Total     uint64  `json:"total"`   // sent
-	Latency   bool    `json:"latency"` // whether there is one
-	Average   float64 `json:"latency_avg_ms"`
-	Min       float64 `json:"latency_min_ms"`
-	Max       float64 `json:"latency_max_ms"`
-	Stdev     float64 `json:"latency_stdev_ms"`
-	Rate      float64 `json:"packets_per_s"` // received
-	Reordered uint64  `json:"reordered"`
-}
-
-// Loss is the share that was lost.
-func (r *turnRow) Loss() float64 {
+// turnLoss is the share that was lost.
+func turnLoss(r *v1.TurnBenchConnection) float64 {
 	if r.Total == 0 {
 		return 0
 	}
 	return float64(r.Lost) / float64(r.Total)
 }
 
-// power is iperf's "network power": bytes a second by seconds of latency, in millions.
-func (r *turnRow) power() float64 {
+// turnPower is iperf's "network power": bytes a second by seconds of latency, in millions.
+func turnPower(r *v1.TurnBenchConnection) float64 {
 	if !r.Latency || r.Average <= 0 {
 		return 0
 	}
@@ -47,19 +30,19 @@ func (r *turnRow) power() float64 {
 
 const turnHeader = "[ ID] Interval            Transfer     Bandwidth        Jitter   Lost/Total  Latency avg/min/max/stdev PPS NetPwr"
 
-// line is the row as iperf 2 writes it.
-func (r *turnRow) line() string {
+// turnLine is the row as iperf 2 writes it.
+func turnLine(r *v1.TurnBenchConnection) string {
 	id, latency, power := "SUM", "-/-/-/- ms", ""
 	if r.ID >= 0 {
 		id = fmt.Sprintf("%3d", r.ID)
 	}
 	if r.Latency {
 		latency = fmt.Sprintf("%.3f/%.3f/%.3f/%.3f ms", r.Average, r.Min, r.Max, r.Stdev)
-		power = fmt.Sprintf(" %.0f", r.power())
+		power = fmt.Sprintf(" %.0f", turnPower(r))
 	}
 	share := "0"
 	if r.Lost > 0 {
-		share = strconv.FormatFloat(100*r.Loss(), 'g', 2, 64)
+		share = strconv.FormatFloat(100*turnLoss(r), 'g', 2, 64)
 	}
 	return fmt.Sprintf("[%s] 0.0000-%.4f sec  %sBytes  %sbits/sec  %6.3f ms %d/%d (%s%%) %s %.0f pps%s", id, r.Seconds,
 		scaled(r.Bytes, 1024), scaled(r.Bandwidth, 1000), r.Jitter, r.Lost, r.Total, share, latency, r.Rate, power)
@@ -85,8 +68,8 @@ func scaled(v, base float64) string {
 }
 
 // turnSum adds rows up. Bandwidths and rates add; the moments of latency combine, weighted by what was received.
-func turnSum(rows []turnRow) turnRow {
-	sum := turnRow{ID: -1}
+func turnSum(rows []v1.TurnBenchConnection) v1.TurnBenchConnection {
+	sum := v1.TurnBenchConnection{ID: -1}
 	var weight, mean, m2 float64
 	for i, r := range rows {
 		sum.Seconds = max(sum.Seconds, r.Seconds)
@@ -123,7 +106,7 @@ var iperfRow = regexp.MustCompile(`^\[ *(\d+)\] +(\d+\.\d+)- *(\d+\.\d+) sec +([
 var iperfOrder = regexp.MustCompile(`^\[ *(\d+)\] +\d+\.\d+- *\d+\.\d+ sec +(\d+) datagrams received out-of-order`)
 
 // parseIperfRows reads the rows of connections that span a whole test: those that begin at 0. Sums are ours to make.
-func parseIperfRows(r io.Reader) (rows []turnRow, err error) {
+func parseIperfRows(r io.Reader) (rows []v1.TurnBenchConnection, err error) {
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
 		line := strings.TrimRight(lines.Text(), " \r")
@@ -146,7 +129,7 @@ func parseIperfRows(r io.Reader) (rows []turnRow, err error) {
 	return rows, lines.Err()
 }
 
-func iperfNumbers(m []string) (row turnRow, err error) {
+func iperfNumbers(m []string) (row v1.TurnBenchConnection, err error) {
 	number := func(text string) float64 {
 		v, e := strconv.ParseFloat(text, 64)
 		if e != nil && err == nil {

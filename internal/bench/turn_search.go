@@ -1,6 +1,10 @@
 package bench
 
-import "math"
+import (
+	"math"
+
+	"github.com/weir-lb/weir/api/v1"
+)
 
 // turnSearch looks for the highest rate whose loss stays below a limit. Loss on a shared machine comes in bursts, so a rate
 // is judged by the majority of up to three tries. It grows until a rate fails, then halves the gap on a logarithmic scale.
@@ -14,15 +18,7 @@ type turnSearch struct {
 	rate         float64
 	good, bad    int // tries at rate
 	done         bool
-	trace        []turnTry
-}
-
-// turnTry is one try of a search.
-type turnTry struct {
-	Rate float64 `json:"rate"` // asked for
-	Loss float64 `json:"loss"` // share of what was asked for that did not arrive
-	Lost float64 `json:"lost"` // share of what was sent: less than Loss where the generator got too little processor time
-	Held bool    `json:"held"`
+	trace        []v1.TurnBenchTry
 }
 
 const (
@@ -41,7 +37,7 @@ func (s *turnSearch) next() (rate float64, more bool) { return s.rate, !s.done }
 // what was sent.
 func (s *turnSearch) observe(loss, lost float64) {
 	held := loss < s.limit
-	s.trace = append(s.trace, turnTry{s.rate, loss, lost, held})
+	s.trace = append(s.trace, v1.TurnBenchTry{Rate: s.rate, Loss: loss, Lost: lost, Held: held})
 	if held {
 		s.good++
 	} else {

@@ -140,7 +140,7 @@ func (s *turnStage) addServer(ctx context.Context, name string, at netip.AddrPor
 	if path.sink, err = s.sinkPort(); err != nil {
 		return err
 	}
-	if s.config.Road == TurnRoadCat {
+	if s.config.Path == TurnPathCat {
 		path.name, path.server = name+pathTurnCat, netip.AddrPort{}
 		ports, err := freePorts(s.clients, s.config.Clients)
 		if err != nil {
@@ -257,7 +257,7 @@ func (s *turnStage) listens(ctx context.Context, pid int, at netip.AddrPort) err
 				return nil
 			}
 		}
-		if err := sleep(ctx, 10*time.Millisecond); err != nil {
+		if err := programs.Sleep(ctx, 10*time.Millisecond); err != nil {
 			return err
 		}
 	}

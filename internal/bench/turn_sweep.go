@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
@@ -19,7 +20,7 @@ type turnCell struct {
 	rates  [][]turnPhase
 }
 
-// sweep measures each size over each path: the highest rate that holds, and costs at equal rates. Roads take turns in both,
+// sweep measures each size over each path: the highest rate that holds, and costs at equal rates. Paths take turns in both,
 // so that a noisy machine disturbs all of them alike.
 func (s *turnStage) sweep(ctx context.Context) (runs []*TurnRun, err error) {
 	for _, path := range s.paths {
@@ -87,7 +88,7 @@ func (s *turnStage) searchAll(ctx context.Context, cells []*turnCell, from, shar
 				return fmt.Errorf("%s, %d bytes at %.0f packets/s: %w", cell.path.name, cell.size, rate, err)
 			}
 			loss := phase.shortfall()
-			cell.search.observe(loss, phase.sum.Loss())
+			cell.search.observe(loss, turnLoss(&phase.sum))
 			if known := cell.tries[rate]; loss < cell.search.limit && (known == nil || phase.sum.Rate > known.sum.Rate) {
 				cell.tries[rate] = &phase
 			}
@@ -131,7 +132,7 @@ func addUp(phases []turnPhase) (sum turnPhase) {
 	for i := range sum.processes {
 		sum.processes[i].CPU = 0
 	}
-	var rows []turnRow
+	var rows []v1.TurnBenchConnection
 	for _, p := range phases {
 		sum.load.duration += p.load.duration
 		sum.window += p.window

@@ -20,9 +20,9 @@ func WriteTurn(w io.Writer, config TurnConfig, runs []*TurnRun) error {
 	for _, run := range runs {
 		text += "Results" + turnTitle(run.Path) + "\n" + turnHeader + "\n"
 		for _, row := range run.Connections {
-			text += row.line() + "\n"
+			text += turnLine(&row) + "\n"
 		}
-		text += run.Sum.line() + "\n"
+		text += turnLine(&run.Sum) + "\n"
 		if run.Sum.Reordered > 0 {
 			text += fmt.Sprintf("[SUM] %d datagrams received out-of-order\n", run.Sum.Reordered)
 		}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
 )
@@ -29,7 +30,7 @@ func TestIperfReportsAreRead(t *testing.T) {
 	if len(rows) != 3 {
 		t.Fatalf("%d rows: %+v", len(rows), rows)
 	}
-	want := turnRow{
+	want := v1.TurnBenchConnection{
 		ID: 3, Seconds: 1.0013, Bytes: 1.19 * (1 << 20), Bandwidth: 10e6, Jitter: 0.002, Lost: 1, Total: 1253, Latency: true,
 		Average: 0.004, Min: 0.002, Max: 0.021, Stdev: 0.001, Rate: 1252 / 1.0013,
 	}
@@ -92,24 +93,24 @@ func FuzzIperfRows(f *testing.F) {
 			return
 		}
 		for i := range rows {
-			_ = rows[i].line()
+			_ = turnLine(&rows[i])
 		}
 		sum := turnSum(rows)
-		_ = sum.line()
+		_ = turnLine(&sum)
 	})
 }
 
 // What is printed can be read again: it is iperf's form.
 func TestRowsArePrintedAsIperfDoes(t *testing.T) {
-	row := turnRow{
+	row := v1.TurnBenchConnection{
 		ID: 4, Seconds: 0.9977, Bytes: 1250000, Bandwidth: 10.02e6, Jitter: 0.038, Lost: 3, Total: 1253, Latency: true, Average: 0.061, Min: 0.020,
 		Max: 3.622, Stdev: 0.161, Rate: 1253,
 	}
 	const want = "[  4] 0.0000-0.9977 sec  1.19 MBytes  10.0 Mbits/sec   0.038 ms 3/1253 (0.24%) 0.061/0.020/3.622/0.161 ms 1253 pps 20533"
-	if got := row.line(); got != want {
+	if got := turnLine(&row); got != want {
 		t.Errorf("%q\nwant %q", got, want)
 	}
-	again, err := parseIperfRows(strings.NewReader(row.line()))
+	again, err := parseIperfRows(strings.NewReader(turnLine(&row)))
 	if err != nil || len(again) != 1 || again[0].Lost != 3 || again[0].Stdev != 0.161 {
 		t.Errorf("%+v, %v", again, err)
 	}
@@ -118,25 +119,25 @@ func TestRowsArePrintedAsIperfDoes(t *testing.T) {
 			t.Errorf("scaled(%v) = %q, want %q", v, got, want)
 		}
 	}
-	if got := (&turnRow{ID: -1, Total: 5, Lost: 5}).line(); !strings.Contains(got, "[SUM]") || !strings.Contains(got, "5/5 (1e+02%) -/-/-/- ms 0 pps") {
+	if got := turnLine(&v1.TurnBenchConnection{ID: -1, Total: 5, Lost: 5}); !strings.Contains(got, "[SUM]") || !strings.Contains(got, "5/5 (1e+02%) -/-/-/- ms 0 pps") {
 		t.Errorf("%q", got)
 	}
 }
 
 func TestSumOfRows(t *testing.T) {
-	sum := turnSum([]turnRow{
+	sum := turnSum([]v1.TurnBenchConnection{
 		{ID: 1, Seconds: 1, Bytes: 100, Bandwidth: 800, Jitter: 1, Lost: 1, Total: 5, Latency: true, Average: 2, Min: 1, Max: 3, Stdev: 1, Rate: 4},
 		{ID: 2, Seconds: 2, Bytes: 300, Bandwidth: 1200, Jitter: 3, Lost: 0, Total: 4, Latency: true, Average: 4, Min: 0.5, Max: 9, Stdev: 1, Rate: 2, Reordered: 7},
 		{ID: 3, Seconds: 1, Lost: 9, Total: 9},
 	})
-	want := turnRow{ID: -1, Seconds: 2, Bytes: 400, Bandwidth: 2000, Jitter: 4. / 3, Lost: 10, Total: 18, Latency: true, Average: 3, Min: 0.5, Max: 9, Stdev: math.Sqrt2, Rate: 6, Reordered: 7}
+	want := v1.TurnBenchConnection{ID: -1, Seconds: 2, Bytes: 400, Bandwidth: 2000, Jitter: 4. / 3, Lost: 10, Total: 18, Latency: true, Average: 3, Min: 0.5, Max: 9, Stdev: math.Sqrt2, Rate: 6, Reordered: 7}
 	if math.Abs(sum.Jitter-want.Jitter) < 1e-12 {
 		sum.Jitter = want.Jitter
 	}
 	if sum != want {
 		t.Errorf("%+v\nwant %+v", sum, want)
 	}
-	if sum := turnSum(nil); sum.Loss() != 0 || sum.Latency {
+	if sum := turnSum(nil); turnLoss(&sum) != 0 || sum.Latency {
 		t.Errorf("%+v", sum)
 	}
 }
@@ -198,7 +199,7 @@ func TestTurnConfigIsChecked(t *testing.T) {
 	for want, change := range map[string]func(c *TurnConfig){
 		"platform k8s is not supported yet":       func(c *TurnConfig) { c.Platform = "k8s" },
 		`platform "x": write local`:               func(c *TurnConfig) { c.Platform = "x" },
-		`road "x": write cat, direct-channel`:     func(c *TurnConfig) { c.Road = "x" },
+		`road "x": write cat, direct-channel`:     func(c *TurnConfig) { c.Path = "x" },
 		`--with "x": write coturn, stunnerd`:      func(c *TurnConfig) { c.With = []string{"x"} },
 		`--with "none": write coturn, stunnerd`:   func(c *TurnConfig) { c.With = []string{"none", "coturn"} },
 		`generator "x": write auto`:               func(c *TurnConfig) { c.Generator = "x" },
@@ -211,7 +212,7 @@ func TestTurnConfigIsChecked(t *testing.T) {
 		"1ms: want 0.1 s to an hour":              func(c *TurnConfig) { c.Duration = time.Millisecond },
 		"10 bits/s: want 1k to 100G":              func(c *TurnConfig) { c.Bandwidth = 10 },
 		"bursts of 65":                            func(c *TurnConfig) { c.Burst = 65 },
-		"iperf speaks no TURN":                    func(c *TurnConfig) { c.Road, c.Generator = turnRoadChannel, generatorIperf },
+		"iperf speaks no TURN":                    func(c *TurnConfig) { c.Path, c.Generator = turnPathChannel, generatorIperf },
 		"sweep of 0 sizes":                        func(c *TurnConfig) { c.Sweep, c.Sizes = true, nil },
 		"rate of 1 packets/s: want 100 to 10M":    func(c *TurnConfig) { c.Rates = []float64{1} },
 	} {
@@ -232,7 +233,7 @@ func TestTurnConfigIsChecked(t *testing.T) {
 
 func turnConfig() TurnConfig {
 	return TurnConfig{
-		Clients: 5, Duration: time.Second, Size: 1000, Bandwidth: 10e6, Platform: "local", Road: TurnRoadCat,
+		Clients: 5, Duration: time.Second, Size: 1000, Bandwidth: 10e6, Platform: "local", Path: TurnPathCat,
 		Generator: GeneratorBuiltin, Offload: "none", Network: NetworkAuto, Transport: TransportUDP, Direction: DirectionUp, Sizes: TurnSizes(), Rates: []float64{20000}, Rounds: 2, Probe: time.Second, MaxRate: 1e6,
 	}
 }
@@ -244,7 +245,7 @@ func TestShortfall(t *testing.T) {
 		total, lost uint64
 		want        float64
 	}{{1000, 10, 0.01}, {980, 0, 0}, {900, 0, 0.1}, {900, 100, 0.2}, {0, 0, 1}} {
-		p := turnPhase{load: load, sum: turnRow{Total: c.total, Lost: c.lost}}
+		p := turnPhase{load: load, sum: v1.TurnBenchConnection{Total: c.total, Lost: c.lost}}
 		if got := p.shortfall(); math.Abs(got-c.want) > 1e-9 {
 			t.Errorf("%d sent, %d lost: %v, want %v", c.total, c.lost, got, c.want)
 		}
@@ -256,7 +257,7 @@ func TestRoundsAddUp(t *testing.T) {
 		l := measure.NewLatency()
 		l.RecordN(time.Millisecond, received)
 		return turnPhase{
-			load: turnLoad{1000, 64, time.Second}, sum: turnRow{Total: received, Rate: float64(received)}, latency: l,
+			load: turnLoad{1000, 64, time.Second}, sum: v1.TurnBenchConnection{Total: received, Rate: float64(received)}, latency: l,
 			processes: []measure.Process{{Name: partGateway, CPU: cpu, PeakBytes: 5}}, machine: procstat.Machine{Ours: 2 * cpu},
 		}
 	}
@@ -289,7 +290,7 @@ func TestTurnReports(t *testing.T) {
 			cell := &turnCell{path: path, size: size, rates: [][]turnPhase{{madeUp(i, size, 20000), madeUp(i, size, 20000)}}}
 			if i > 0 {
 				best := madeUp(i, size, 40000)
-				cell.search, cell.best = &turnSearch{held: 40000, failed: float64(i-1) * 42000, trace: []turnTry{{40000, 0.001, 0.001, true}}}, &best
+				cell.search, cell.best = &turnSearch{held: 40000, failed: float64(i-1) * 42000, trace: []v1.TurnBenchTry{{Rate: 40000, Loss: 0.001, Lost: 0.001, Held: true}}}, &best
 			}
 			sweep = append(sweep, stage.cellResults(cell)...)
 		}
@@ -342,14 +343,14 @@ func TestTurnOthersFitIntoTheMachine(t *testing.T) {
 func madeUp(i, size int, rate float64) turnPhase {
 	l := measure.NewLatency()
 	l.RecordN(time.Duration(i+1)*time.Millisecond, uint64(rate))
-	row := func(id int) turnRow {
-		return turnRow{
+	row := func(id int) v1.TurnBenchConnection {
+		return v1.TurnBenchConnection{
 			ID: id, Seconds: 1, Bytes: rate / 2 * float64(size), Bandwidth: rate / 2 * float64(size) * 8, Jitter: 0.01, Lost: uint64(i), Total: uint64(rate/2) + uint64(i), Latency: true,
 			Average: float64(i + 1), Min: 0.5, Max: 9, Stdev: 0.1, Rate: rate / 2,
 		}
 	}
 	p := turnPhase{
-		load: turnLoad{rate, size, time.Second}, rows: []turnRow{row(1), row(2)}, latency: l,
+		load: turnLoad{rate, size, time.Second}, rows: []v1.TurnBenchConnection{row(1), row(2)}, latency: l,
 		machine: procstat.Machine{Busy: 800 * time.Millisecond, Ours: 400 * time.Millisecond, Others: 300 * time.Millisecond},
 		window:  time.Second,
 	}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
 )
@@ -23,8 +24,8 @@ type turnLoad struct {
 // turnPhase is what a load came to.
 type turnPhase struct {
 	load       turnLoad
-	rows       []turnRow
-	sum        turnRow
+	rows       []v1.TurnBenchConnection
+	sum        v1.TurnBenchConnection
 	latency    *measure.Latency // nil with iperf
 	overflowed uint64           // at the sink: not the server's loss
 	processes  []measure.Process
@@ -40,40 +41,7 @@ func (p *turnPhase) shortfall() float64 {
 	if sent < 0.97*asked { // a sender that was held up for a moment is no loss
 		return 1 - received/asked
 	}
-	return p.sum.Loss()
-}
-
-// flowReport and trafficReport are the JSON of `weir bench traffic turn`.
-type trafficReport struct {
-	Up         flowReport `json:"up"`
-	Down       flowReport `json:"down"`
-	Overflowed uint64     `json:"overflowed"`
-	Late       uint64     `json:"late"`
-	Problems   []string   `json:"problems"`
-}
-
-type flowReport struct {
-	Connections []connectionReport `json:"connections"`
-	Latency     *measure.Latency   `json:"latency"`
-}
-
-type connectionReport struct {
-	ID        int           `json:"id"`
-	Sent      uint64        `json:"sent"`
-	Received  uint64        `json:"received"`
-	Lost      uint64        `json:"lost"`
-	Reordered uint64        `json:"reordered"`
-	Damaged   uint64        `json:"damaged"`
-	Bytes     uint64        `json:"bytes"`
-	Elapsed   time.Duration `json:"elapsed_ns"`
-	Jitter    time.Duration `json:"jitter_ns"`
-	Latency   struct {
-		Count uint64        `json:"count"`
-		Mean  time.Duration `json:"mean_ns"`
-		Min   time.Duration `json:"min_ns"`
-		Max   time.Duration `json:"max_ns"`
-		Stdev time.Duration `json:"stdev_ns"`
-	} `json:"latency"`
+	return turnLoss(&p.sum)
 }
 
 // startTraffic starts the generator for a path; it has one allocation for each client when it returns.
@@ -123,14 +91,14 @@ func (s *turnStage) runBuiltin(ctx context.Context, path *turnPath, load turnLoa
 		if c.Damaged > 0 {
 			return phase, fmt.Errorf("%d datagrams of connection %d arrived damaged", c.Damaged, c.ID)
 		}
-		phase.rows = append(phase.rows, c.row())
+		phase.rows = append(phase.rows, turnRowOf(&c))
 	}
 	phase.sum, phase.latency, phase.overflowed = turnSum(phase.rows), flow.Latency, report.Overflowed
 	return phase, nil
 }
 
-func (c *connectionReport) row() turnRow {
-	row := turnRow{ID: c.ID + 1, Seconds: c.Elapsed.Seconds(), Bytes: float64(c.Bytes), Jitter: measure.Millis(c.Jitter), Lost: c.Lost, Total: c.Sent, Reordered: c.Reordered}
+func turnRowOf(c *v1.TurnLoadConnection) v1.TurnBenchConnection {
+	row := v1.TurnBenchConnection{ID: c.ID + 1, Seconds: c.Elapsed.Seconds(), Bytes: float64(c.Bytes), Jitter: measure.Millis(c.Jitter), Lost: c.Lost, Total: c.Sent, Reordered: c.Reordered}
 	if row.Seconds > 0 {
 		row.Bandwidth, row.Rate = row.Bytes*8/row.Seconds, float64(c.Received)/row.Seconds
 	}

@@ -23,7 +23,7 @@ import (
 type AdminPart struct {
 	Name    string // of the Unix socket's file, and what every answer names
 	metrics string // probes and metrics
-	several bool   // it is usual to run several beside each other: another one takes what is free
+	several bool   // several instances may run at the same time: a further one takes a free address
 }
 
 // LBPart is weir lb run.
@@ -81,7 +81,7 @@ func namespaceName(directory string) string {
 	return ""
 }
 
-// ownDirectory makes a directory that nobody else may write to, or finds it so.
+// ownDirectory makes a directory that only this user may write to, or checks that an existing one is such a directory.
 func ownDirectory(path string) error {
 	if err := os.Mkdir(path, 0o700); err == nil || !errors.Is(err, os.ErrExist) {
 		return err
@@ -164,7 +164,7 @@ func (f *ServeFlags) open(log *slog.Logger, served admin.Config) (servers []*adm
 	return servers, fmt.Errorf("probes and metrics: %w; name another address with --metrics", err)
 }
 
-// openControl opens --admin. nil: it was not asked for and cannot be had.
+// openControl opens --admin. It returns nil if no flag names it and the default address cannot be opened.
 func (f *ServeFlags) openControl(log *slog.Logger, served admin.Config) (*admin.Server, error) {
 	served.Address = f.admin
 	if f.given("admin") {

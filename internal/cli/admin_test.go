@@ -28,23 +28,23 @@ func TestDefaultAdminAddresses(t *testing.T) {
 		t.Helper()
 		part.metrics = "127.0.0.1:0"
 		var f ServeFlags
-		var said strings.Builder
+		var logged strings.Builder
 		cmd := &cobra.Command{}
 		f.Add(cmd, part)
 		if err := cmd.ParseFlags(args); err != nil {
 			t.Fatal(err)
 		}
 		f.directory = filepath.Join(dir, "run")
-		servers, err := f.open(slog.New(slog.NewTextHandler(&said, nil)), admin.Config{Status: func() any { return 1 }})
+		servers, err := f.open(slog.New(slog.NewTextHandler(&logged, nil)), admin.Config{Status: func() any { return 1 }})
 		t.Cleanup(func() {
 			for _, server := range servers {
 				server.Close()
 			}
 		})
-		return servers, said.String(), err
+		return servers, logged.String(), err
 	}
-	if servers, said, err := open(LBPart()); err != nil || len(servers) != 2 || servers[0].Address() != "unix:"+dir+"/run/lb.sock" {
-		t.Fatalf("%v, %v\n%s", servers, err, said)
+	if servers, logged, err := open(LBPart()); err != nil || len(servers) != 2 || servers[0].Address() != "unix:"+dir+"/run/lb.sock" {
+		t.Fatalf("%v, %v\n%s", servers, err, logged)
 	}
 	for path, want := range map[string]os.FileMode{"run": 0o700, "run/lb.sock": 0o600} {
 		if info, err := os.Stat(filepath.Join(dir, path)); err != nil || info.Mode().Perm() != want {
@@ -55,14 +55,14 @@ func TestDefaultAdminAddresses(t *testing.T) {
 		t.Errorf("a second lb: %v", err)
 	}
 	for n := range 2 {
-		servers, said, err := open(NATPart())
+		servers, logged, err := open(NATPart())
 		if want := fmt.Sprintf("unix:%s/run/nat%s.sock", dir, []string{"", fmt.Sprintf("-%d", os.Getpid())}[n]); err != nil || len(servers) != 2 || servers[0].Address() != want {
-			t.Errorf("nat %d: %v, want %s\n%s", n, err, want, said)
+			t.Errorf("nat %d: %v, want %s\n%s", n, err, want, logged)
 		}
 	}
 	// Who names --admin gets no second address unasked.
-	if servers, said, err := open(LBPart(), "--admin", "127.0.0.1:0"); err != nil || len(servers) != 1 || !strings.Contains(said, "probes and metrics only") {
-		t.Errorf("%d servers, %v\n%s", len(servers), err, said)
+	if servers, logged, err := open(LBPart(), "--admin", "127.0.0.1:0"); err != nil || len(servers) != 1 || !strings.Contains(logged, "probes and metrics only") {
+		t.Errorf("%d servers, %v\n%s", len(servers), err, logged)
 	}
 	if servers, _, err := open(LBPart(), "--admin", "", "--metrics", "127.0.0.1:0"); err != nil || len(servers) != 1 {
 		t.Errorf("%d servers, %v", len(servers), err)
@@ -71,8 +71,8 @@ func TestDefaultAdminAddresses(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "run"), 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if servers, said, err := open(TurnPart()); err != nil || len(servers) != 1 || !strings.Contains(said, "only it can write to") {
-		t.Errorf("%d servers, %v\n%s", len(servers), err, said)
+	if servers, logged, err := open(TurnPart()); err != nil || len(servers) != 1 || !strings.Contains(logged, "only it can write to") {
+		t.Errorf("%d servers, %v\n%s", len(servers), err, logged)
 	}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// What a completion allows besides its values.
+// What a completion allows in addition to its values.
 const (
 	NoFiles = cobra.ShellCompDirectiveNoFileComp
 	AnyFile = cobra.ShellCompDirectiveDefault

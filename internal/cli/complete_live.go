@@ -11,11 +11,11 @@ import (
 	"github.com/weir-lb/weir/client"
 )
 
-// liveTimeout is how long a shell waits for names: whoever typed the key looks at it.
+// liveTimeout is how long a shell waits for names, because its user waits, too.
 const liveTimeout = time.Second
 
-// Ask sends a request for a completion; where nobody answers, the shell says so.
-func Ask[T any](cmd *cobra.Command, f *ClientFlags, request func(context.Context, *client.Client) (*T, error)) (answer *T, help []string) {
+// Query sends a request for a completion; if no process answers, the shell shows that.
+func Query[T any](cmd *cobra.Command, f *ClientFlags, request func(context.Context, *client.Client) (*T, error)) (answer *T, help []string) {
 	running, err := f.Client()
 	if err == nil {
 		ctx, cancel := context.WithTimeout(cmd.Context(), liveTimeout)

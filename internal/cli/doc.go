@@ -3,6 +3,8 @@
 //
 // The commands themselves are in the packages below it, one for each family (internal/cli/snat is weir snat): flags, help and
 // wiring, nothing else. A family exports one function, Family, which cmd/weir passes to [Run]; families do not import each other.
+// What several families share is in packages of its own: files (configuration files), balancing (about load balancing) and
+// measuring (about measurements). clitest runs commands in tests.
 //
 //	func main() {
 //		hangups := cli.CatchHangups() // first, so that an early SIGHUP does not end the process

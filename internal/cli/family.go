@@ -2,7 +2,7 @@ package cli
 
 import "github.com/spf13/cobra"
 
-// Family is a command with all below it, and what a shell offers for their flags and arguments besides what [flagValues] and
+// Family is a command with all below it, and what a shell offers for their flags and arguments in addition to what [flagValues] and
 // [flagFiles] say of every command.
 type Family struct {
 	Command   func() *cobra.Command

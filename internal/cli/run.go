@@ -21,7 +21,7 @@ const (
 // ExitError is an error that also says which exit code the process ends with.
 type ExitError struct {
 	Code int
-	Err  error // nil: whoever failed has said why
+	Err  error // nil: the command has already printed why
 }
 
 func (e *ExitError) Error() string {
@@ -68,9 +68,9 @@ func Run(hangups *Hangups, args []string, families []Family) int {
 	if exit == nil || exit.Err != nil {
 		fmt.Fprintf(os.Stderr, "weir: %v\n", err)
 	}
-	said := exit != nil && exit.Err == nil // by a child, with the hint
-	bad := (*config.Error)(nil)            // a file's mistake is not in the help
-	if code == ExitUsage && !said && !errors.As(err, &bad) {
+	reported := exit != nil && exit.Err == nil // by a child, with the hint
+	bad := (*config.Error)(nil)                // a file's mistake is not in the help
+	if code == ExitUsage && !reported && !errors.As(err, &bad) {
 		fmt.Fprintf(os.Stderr, "Run '%s --help' for usage.\n", command.CommandPath())
 	}
 	return code

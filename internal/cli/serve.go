@@ -15,8 +15,8 @@ type Loop func(ctx context.Context) error
 // Serve runs the parts and, what the flags ask for of admin addresses, until ctx ends or one of them fails; then it
 // stops the others and waits for them. hangup (may be nil) is called for each SIGHUP, also
 // for one that came while the process started. The first error wins.
-func Serve(ctx context.Context, flags ServeFlags, log *slog.Logger, door admin.Config, hangup func(), parts ...Loop) error {
-	servers, err := flags.open(log, door)
+func Serve(ctx context.Context, flags ServeFlags, log *slog.Logger, api admin.Config, hangup func(), parts ...Loop) error {
+	servers, err := flags.open(log, api)
 	if err != nil {
 		return err
 	}

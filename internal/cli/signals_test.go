@@ -26,14 +26,14 @@ func TestEndingCutsOffWhatHangs(t *testing.T) {
 		{"hangs after the drain", func(e *Ending) { e.Drain(); e.begin(false); time.Sleep(time.Hour); e.Drained() }, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			var said strings.Builder
+			var logged strings.Builder
 			code, at := 0, time.Time{}
-			e := &Ending{within: EndWithin, errOut: &said, exit: func(c int) { code, at = c, time.Now() }}
+			e := &Ending{within: EndWithin, errOut: &logged, exit: func(c int) { code, at = c, time.Now() }}
 			c.do(e)
 			began := time.Now()
 			time.Sleep(time.Minute)
-			if (code == ExitFailure) != c.want || strings.Contains(said.String(), "no orderly end within ") != c.want {
-				t.Errorf("%s: exit code %d, %q", c.name, code, &said)
+			if (code == ExitFailure) != c.want || strings.Contains(logged.String(), "no orderly end within ") != c.want {
+				t.Errorf("%s: exit code %d, %q", c.name, code, &logged)
 			}
 			if c.want && at.Sub(began) > EndWithin {
 				t.Errorf("%s: cut off after %v", c.name, at.Sub(began))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // memory is a Datapath that remembers what was applied.
@@ -313,14 +315,7 @@ func TestRunFollowsTheFile(t *testing.T) {
 	go func() { done <- l.Run(ctx, file, text) }()
 	until := func(what string, ok func(v1.BalancerStatus) bool) {
 		t.Helper()
-		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-			if ok(l.Status()) {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: %+v", what, l.Status())
-			}
-		}
+		netlabtest.Eventually(t, what, func() bool { return ok(l.Status()) }, func() string { return fmt.Sprintf("%+v", l.Status()) })
 	}
 	put(strings.Replace(good, "name: b", "name: c", 1))
 	until("rename", func(s v1.BalancerStatus) bool { return s.Generation == 2 && s.Services[0].Backends[1].Name == "c" })

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // A child that had no processor gets as much more time, within bounds; one that had and does not end gets none.
@@ -61,18 +63,13 @@ func TestRunDelay(t *testing.T) {
 			_ = cmd.Wait()
 		}
 	}()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	netlabtest.Eventually(t, "half of the processes are delayed", func() bool {
 		delayed := 0
 		for _, cmd := range busy {
 			if runDelay(cmd.Process.Pid) > 20*time.Millisecond {
 				delayed++
 			}
 		}
-		if delayed >= len(busy)/2 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d of %d processes were delayed", delayed, len(busy))
-		}
-	}
+		return delayed >= len(busy)/2
+	})
 }

@@ -49,7 +49,7 @@ func Commands() []Command {
 		perfmon = "CAP_PERFMON"
 	)
 	load := Need{bpf, "load programs, make and read their tables"}
-	pointers := Need{perfmon, "programs compute with addresses of packets"}
+	pointers := Need{perfmon, "let programs compute with addresses of packets"}
 	attach := Need{network, "attach programs, keep neighbours resolved"}
 	names := Need{"CAP_DAC_OVERRIDE", "give namespaces names in /run/netns, take the lock of iptables, pin programs"}
 	inside := Need{"CAP_SYS_ADMIN", "make network namespaces and enter them"}

@@ -68,7 +68,7 @@ func (c *Client) readable(i int32, s *slot) {
 		case errors.Is(err, unix.EINTR):
 			continue
 		case err != nil:
-			c.fail(i, classify(err, false), err)
+			c.fail(i, c.broken(s, err), err)
 			return
 		case n == 0:
 			c.fail(i, Closed, nil)
@@ -187,6 +187,21 @@ func (c *Client) lastWord(i int32, s *slot) bool {
 	return true
 }
 
+// broken names the kind of an error of an established connection. A reset comes over the path to us: where what we sent has not
+// been acknowledged for half of the timeout, it is the path from us that drops, and the server has given us up.
+func (c *Client) broken(s *slot, err error) Failure {
+	kind := classify(err, false)
+	if kind != Reset || s.state != slotUp || c.config.Plain || c.starved(s) {
+		return kind
+	}
+	timeout := uint32(c.config.Misses) * inTicks(c.config.Heartbeat)
+	if info, err := unix.GetsockoptTCPInfo(int(s.fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil &&
+		2*(ticks(c.now)-s.echoed) >= timeout && info.Bytes_sent > info.Bytes_retrans+info.Bytes_acked { // acked counts the SYN too
+		return OneWay
+	}
+	return Reset
+}
+
 // silence tells a peer whose kernel acknowledges what we send, and whose program is silent, from a path that is.
 func silence(fd int32) Failure {
 	info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
@@ -231,7 +246,7 @@ func (c *Client) send(i int32, b []byte) bool {
 		return true
 	case err != nil:
 		if s := c.slots.at(i); c.config.Plain || !c.lastWord(i, s) {
-			c.fail(i, classify(err, false), err)
+			c.fail(i, c.broken(s, err), err)
 		}
 		return false
 	case n < len(b):

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/coap/client"
 )
 
@@ -20,15 +21,6 @@ const (
 	plainGivesUp    = plainAckTimeout * 3 / 2 * (1 + 2 + 4 + 8 + 16)
 	plainPause      = 100 * time.Millisecond // between two requests of one client
 )
-
-// Plain is what the same events did to the clients without connection ids.
-type Plain struct {
-	Clients      int    `json:"clients"`
-	Established  uint64 `json:"established"` // sessions that they made in all
-	Lost         uint64 `json:"lost"`        // of those, given up because nobody answered any more
-	Rehandshakes uint64 `json:"rehandshakes"`
-	Requests     uint64 `json:"requests"` // answered
-}
 
 // plainLoad is these clients while they run.
 type plainLoad struct {
@@ -76,9 +68,9 @@ func (p *plainLoad) stats() client.BenchStats {
 }
 
 // stop ends them and says what came of them.
-func (p *plainLoad) stop() (Plain, error) {
+func (p *plainLoad) stop() (v1.DemoPlain, error) {
 	p.cancel()
 	<-p.ended
 	s := p.result.Stats
-	return Plain{Established: s.Handshakes, Lost: s.LostSessions, Rehandshakes: s.Rehandshakes, Requests: s.Requests}, p.err
+	return v1.DemoPlain{Established: s.Handshakes, Lost: s.LostSessions, Rehandshakes: s.Rehandshakes, Requests: s.Requests}, p.err
 }

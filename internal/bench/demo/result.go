@@ -3,34 +3,13 @@ package demo
 import (
 	"fmt"
 	"time"
+
+	"github.com/weir-lb/weir/api/v1"
 )
 
-// Result is the end of a run and its JSON form.
+// Result is the end of a run: the public form, and what its page needs besides.
 type Result struct {
-	OK              bool     `json:"ok"`
-	Verdict         string   `json:"verdict"`
-	Requests        uint64   `json:"requests"`     // answered
-	Established     uint64   `json:"established"`  // sessions made
-	Lost            uint64   `json:"lost"`         // sessions given up by their client
-	Rehandshakes    uint64   `json:"rehandshakes"` // handshakes after a client's first
-	Errors          uint64   `json:"errors"`       // requests failed or unanswered
-	Retransmissions uint64   `json:"retransmissions"`
-	Rate            float64  `json:"requests_per_s"`
-	P50             float64  `json:"p50_ms"`
-	P99             float64  `json:"p99_ms"`
-	Max             float64  `json:"max_ms"`
-	Forwarded       uint64   `json:"forwarded"` // records that reached their owner through another node
-	Plain           Plain    `json:"without_cid"`
-	Sessions        []int    `json:"sessions"` // that each node holds at the end, those that clients without connection ids have given up included
-	Drained         int      `json:"drained"`  // number of the node that got no new clients at the end
-	Clients         int      `json:"clients"`
-	Nodes           int      `json:"nodes"`
-	Seconds         float64  `json:"seconds"`
-	Seed            uint64   `json:"seed"`
-	Events          []Event  `json:"events"`
-	Report          string   `json:"report,omitempty"`   // where the caller put the page
-	Failures        []string `json:"failures,omitempty"` // why OK is false
-
+	v1.Demo
 	asked time.Duration
 	ticks []tick
 }

@@ -5,17 +5,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/terminal"
 	"github.com/weir-lb/weir/internal/testbed/plot"
 )
 
 func proved() *Result {
-	r := &Result{
+	r := &Result{Demo: v1.Demo{
 		Clients: 200, Nodes: 3, Requests: 1000, Forwarded: 10, Established: 200, Sessions: []int{1, 2, 3}, Drained: 3, Seconds: 30,
-		Plain: Plain{Clients: 50, Established: 233, Lost: 183, Rehandshakes: 183},
-	}
+		Plain: v1.DemoPlain{Clients: 50, Established: 233, Lost: 183, Rehandshakes: 183},
+	}}
 	for _, p := range schedule(30 * time.Second) {
-		r.Events = append(r.Events, Event{At: p.at.Seconds(), Kind: string(p.kind), Label: p.kind.words(250, 3), LostPlain: 30})
+		r.Events = append(r.Events, v1.DemoEvent{At: p.at.Seconds(), Kind: string(p.kind), Label: p.kind.words(250, 3), LostPlain: 30})
 	}
 	return r
 }
@@ -71,7 +72,7 @@ func TestLineForEachSecondWhereThereIsNoTerminal(t *testing.T) {
 	var out strings.Builder
 	v := &view{live: terminal.NewLive(&out), total: 10 * time.Second}
 	v.tick(tick{at: 1, rate: 2000, p50: time.Millisecond, p99: 2 * time.Millisecond, plainLost: 7, sessions: []int{1, 2}, drained: 2})
-	v.event(Event{At: 1.5, Label: "cleared"})
+	v.event(v1.DemoEvent{At: 1.5, Label: "cleared"})
 	for _, want := range []string{"2000 req/s", "p50   1.00 ms", "lost 0, without CIDs 7", "sessions 1 2 (drained)", "event   1.5 s  cleared\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in %q", want, out.String())
@@ -88,7 +89,7 @@ func TestLossesAreBookedToTheirEvent(t *testing.T) {
 	r := &Result{}
 	for _, lost := range [][2]uint64{{0, 0}, {0, 50}, {1, 83}, {1, 83}} {
 		r.attribute(lost[0], lost[1])
-		r.Events = append(r.Events, Event{})
+		r.Events = append(r.Events, v1.DemoEvent{})
 	}
 	r.attribute(1, 90)
 	for i, want := range [][2]uint64{{0, 50}, {1, 33}, {0, 0}, {0, 7}} {

@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -13,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/coap/client"
 	"github.com/weir-lb/weir/internal/terminal"
 	"github.com/weir-lb/weir/internal/testbed/measure"
@@ -59,16 +59,18 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	defer dir.Remove()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s, err := launch(ctx, cfg, dir.Path)
+	group := programs.NewGroup()
+	defer group.End()
+	s, err := launch(ctx, cfg, group, dir.Path)
 	defer s.stop()
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range s.all() {
+	for _, d := range s.all() {
 		go func() {
 			select {
-			case <-c.ended:
-				cancel(c.died()) // a run with a dead process is over, not slow
+			case <-d.Ended():
+				cancel(d.Failure()) // a run with a dead process is over, not slow
 			case <-ctx.Done():
 			}
 		}()
@@ -78,8 +80,8 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 
 // system is everything that runs.
 type system struct {
-	nat     *child
-	nodes   []*child
+	nat     *programs.Daemon
+	nodes   []*programs.Daemon
 	address string   // of the balancer
 	backend []string // addresses of the nodes behind it
 	before  tick     // what the nodes said last
@@ -87,7 +89,7 @@ type system struct {
 	clients int
 }
 
-func (s *system) all() []*child {
+func (s *system) all() []*programs.Daemon {
 	if s.nat == nil {
 		return s.nodes
 	}
@@ -97,14 +99,14 @@ func (s *system) all() []*child {
 // stop ends all processes side by side.
 func (s *system) stop() {
 	var wg sync.WaitGroup
-	for _, c := range s.all() {
-		wg.Go(c.stop)
+	for _, d := range s.all() {
+		wg.Go(func() { _ = d.Stop() }) // what became of it while it was needed is known
 	}
 	wg.Wait()
 }
 
 // launch starts the nodes, then the balancer. On error what runs is in the system all the same, for stop.
-func launch(ctx context.Context, cfg Config, dir string) (*system, error) {
+func launch(ctx context.Context, cfg Config, group *programs.Group, dir string) (*system, error) {
 	s := &system{}
 	ports, err := programs.FreeUDP(2*cfg.Nodes + 1)
 	if err != nil {
@@ -120,24 +122,18 @@ func launch(ctx context.Context, cfg Config, dir string) (*system, error) {
 			}
 			members = append(members, fmt.Sprintf("%s;%v;%d", public, ports[2*i+1], i+1))
 		}
-		c, err := start(cfg.Binary, dir, fmt.Sprintf("node%d", node+1), "coap", "server", "--dtls-only", "--workers", "1", "--dtls-cluster", strings.Join(members, ","))
-		if err != nil {
-			return s, err
+		d, err := programs.StartDaemon(ctx, group, nil, cfg.Binary, dir, fmt.Sprintf("node%d", node+1), "coap", "server", "--dtls-only", "--workers", "1", "--dtls-cluster", strings.Join(members, ","))
+		if d != nil {
+			s.nodes = append(s.nodes, d)
 		}
-		s.nodes = append(s.nodes, c)
-	}
-	for _, c := range s.nodes {
-		if err := c.ready(ctx); err != nil {
+		if err != nil {
 			return s, err
 		}
 	}
 	s.address = ports[2*cfg.Nodes].String()
 	s.before = tick{sessions: make([]int, cfg.Nodes), forwarded: make([]uint64, cfg.Nodes)}
-	s.nat, err = start(cfg.Binary, dir, "nat", append([]string{"nat", s.address, "--"}, s.backend...)...)
-	if err != nil {
-		return s, err
-	}
-	return s, s.nat.ready(ctx)
+	s.nat, err = programs.StartDaemon(ctx, group, nil, cfg.Binary, dir, "nat", append([]string{"nat", s.address, "--"}, s.backend...)...)
+	return s, err
 }
 
 // shortest is the least time worth a point in a plot.
@@ -145,7 +141,7 @@ const shortest = 500 * time.Millisecond
 
 // load runs the clients, disturbs them on schedule and judges what came of it.
 func (s *system) load(ctx context.Context, cfg Config) (r *Result, err error) {
-	r = &Result{Clients: cfg.Clients, Nodes: cfg.Nodes, Seed: cfg.Seed, asked: cfg.Duration}
+	r = &Result{Demo: v1.Demo{Clients: cfg.Clients, Nodes: cfg.Nodes, Seed: cfg.Seed}, asked: cfg.Duration}
 	v := &view{live: terminal.NewLive(cfg.Out), total: cfg.Duration}
 	defer v.live.Keep()
 	plan := schedule(cfg.Duration)
@@ -250,14 +246,16 @@ func (s *system) finish(ctx context.Context, r *Result, bench client.BenchResult
 }
 
 // disturb does one thing through the balancer's console, as an operator would.
-func (s *system) disturb(ctx context.Context, k kind, at time.Duration) Event {
+func (s *system) disturb(ctx context.Context, k kind, at time.Duration) v1.DemoEvent {
 	last := len(s.backend)
-	e := Event{At: at.Seconds(), Kind: string(k), Label: k.words(s.clients, last)}
+	e := v1.DemoEvent{At: at.Seconds(), Kind: string(k), Label: k.words(s.clients, last)}
 	line := string(k)
 	if k == drain {
 		line += " " + s.backend[last-1]
 	}
-	answer, err := s.console(ctx, line)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	answer, err := s.nat.Console(ctx, line)
 	if err != nil {
 		e.Error = err.Error()
 		return e
@@ -272,51 +270,6 @@ func (s *system) disturb(ctx context.Context, k kind, at time.Duration) Event {
 	return e
 }
 
-// console runs one line and returns the first line of the answer.
-func (s *system) console(ctx context.Context, line string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	stream, err := s.nat.door.Console(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer stream.Close()
-	if _, err := io.WriteString(stream, line+"\n"); err != nil {
-		return "", err
-	}
-	answer, err := bufio.NewReader(stream).ReadString('\n')
-	if err != nil {
-		return "", fmt.Errorf("no answer to %q: %w", line, err)
-	}
-	answer = strings.TrimSpace(answer)
-	if strings.HasPrefix(answer, "error") || strings.Contains(answer, "unknown command") {
-		return "", errors.New(answer)
-	}
-	return answer, nil
-}
-
-// natStatus is what the demo reads of the balancer's /status.
-type natStatus struct {
-	NAT struct {
-		Backends []struct {
-			Addr    string `json:"address"`
-			Entries int    `json:"entries"`
-		} `json:"backends"`
-	} `json:"nat"`
-}
-
-// nodeStatus is what the demo reads of a node's /status.
-type nodeStatus struct {
-	Listeners []struct {
-		Engine struct {
-			Sessions int `json:"sessions"`
-		} `json:"engine"`
-		Cluster struct {
-			Forwarded uint64 `json:"forwarded"`
-		} `json:"cluster"`
-	} `json:"listeners"`
-}
-
 // tick asks every node. One that is too busy to answer counts as before and is in the error.
 func (s *system) tick(ctx context.Context, snap client.Snapshot) (tick, error) {
 	t := tick{
@@ -328,29 +281,31 @@ func (s *system) tick(ctx context.Context, snap client.Snapshot) (tick, error) {
 	plain := s.plain.stats()
 	t.plainLost, t.plainMade, t.plainRequests = plain.LostSessions, plain.Handshakes, plain.Requests
 	var errs []error
-	var nat natStatus
-	if err := s.nat.door.Get(ctx, "/status", nil, &nat); err != nil {
-		errs = append(errs, fmt.Errorf("status of %s: %w", s.nat.name, err))
+	var nat v1.NATStatus
+	if err := s.nat.Get(ctx, "/status", &nat); err != nil {
+		errs = append(errs, fmt.Errorf("status of %w", err))
 	}
 	t.clients = make([]int, len(s.backend))
 	for _, b := range nat.NAT.Backends {
-		if i := slices.Index(s.backend, b.Addr); i >= 0 {
-			t.clients[i] = b.Entries
+		if i := slices.Index(s.backend, b.Addr.String()); i >= 0 {
+			t.clients[i] = int(b.Entries)
 		}
 	}
 	for i, n := range s.nodes {
-		var status nodeStatus
-		if err := n.door.Get(ctx, "/status", nil, &status); err != nil {
-			errs = append(errs, fmt.Errorf("status of %s: %w", n.name, err))
+		var status v1.CoAPStatus
+		if err := n.Get(ctx, "/status", &status); err != nil {
+			errs = append(errs, fmt.Errorf("status of %w", err))
 			t.sessions, t.forwarded = append(t.sessions, s.before.sessions[i]), append(t.forwarded, s.before.forwarded[i])
 			continue
 		}
-		sessions, forwarded := 0, uint64(0)
+		sessions, forwarded := uint64(0), uint64(0)
 		for _, l := range status.Listeners {
 			sessions += l.Engine.Sessions
-			forwarded += l.Cluster.Forwarded
+			if l.Cluster != nil {
+				forwarded += l.Cluster.Forwarded
+			}
 		}
-		t.sessions, t.forwarded = append(t.sessions, sessions), append(t.forwarded, forwarded)
+		t.sessions, t.forwarded = append(t.sessions, int(sessions)), append(t.forwarded, forwarded)
 	}
 	s.before = t
 	return t, errors.Join(errs...)

@@ -14,18 +14,6 @@ const (
 	drain     kind = "drain"     // one node gets no new flows; what it owns reaches it through the others
 )
 
-// Event is one disturbance of a run, as it happened.
-type Event struct {
-	At    float64 `json:"at_s"` // seconds since the first request
-	Kind  string  `json:"kind"`
-	Label string  `json:"label"`           // what was done
-	Error string  `json:"error,omitempty"` // why it could not be done; then the run proves nothing
-
-	// Sessions lost until the next event; in a run of less than 20 s also some that the event before had cost.
-	Lost      uint64 `json:"lost"`
-	LostPlain uint64 `json:"lost_without_cid"`
-}
-
 type planned struct {
 	at   time.Duration
 	kind kind

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
@@ -58,7 +59,7 @@ func sparkline(values []float64, width int) string {
 }
 
 // event shows a disturbance at once: above the block it would scroll away, so it joins it.
-func (v *view) event(e Event) {
+func (v *view) event(e v1.DemoEvent) {
 	line := fmt.Sprintf("%5.1f s  %s", e.At, e.Label)
 	if e.Error != "" {
 		line += ": " + e.Error

@@ -6,19 +6,6 @@ import (
 	"time"
 )
 
-// Advice is a table size for a rate and a ttl, tried in simulation.
-type Advice struct {
-	// Live is how many datagrams are alive on average: rate times ttl.
-	Live float64 `json:"live"`
-	// WeirEntries is limits.fragments for Weir's table: what is alive, and six
-	// standard deviations of arrivals that know nothing of each other.
-	WeirEntries int `json:"weir_entries"`
-	// NFQLBSize is the smallest prime that, as ft_size and as ft_buckets, loses
-	// nothing; 0: none was found up to NFQLBTried.
-	NFQLBSize  int `json:"nfqlb_size"`
-	NFQLBTried int `json:"nfqlb_tried"`
-}
-
 const (
 	adviceInserts = 200_000 // of a first try; each one ends with its first loss
 	proofInserts  = 1_000_000

@@ -21,7 +21,7 @@ func WriteReport(w io.Writer, c Config, results []Result, a Advice, curves Curve
 			{Name: "entries", Value: fmt.Sprint(c.Size + c.Buckets)},
 			{Name: "loss", Value: fmt.Sprintf("%.2f %%", mean.PercentLoss)},
 			{Name: "Weir needs, entries", Value: fmt.Sprint(a.WeirEntries)},
-			{Name: "nfqlb needs, size and buckets", Value: a.nfqlb()},
+			{Name: "nfqlb needs, size and buckets", Value: nfqlbAdvice(a)},
 		},
 		Figures: []plot.Figure{
 			chart("Loss over table size", fmt.Sprintf("%d datagrams/s, ttl %v; entries are size + buckets, both equal. Below %.0f entries Weir's table shortens its memory, down to half the ttl.", c.Rate, c.TTL, c.live()), "entries", curves.OverSize),
@@ -73,7 +73,7 @@ func Verdict(c Config, mean Result) string {
 	return fmt.Sprintf("The %s table with %d entries loses nothing of %d datagrams/s; %.0f are alive at a time.", c.Table, entries, c.Rate, live)
 }
 
-func (a Advice) nfqlb() string {
+func nfqlbAdvice(a Advice) string {
 	if a.NFQLBSize == 0 {
 		return fmt.Sprintf("none up to %d", a.NFQLBTried)
 	}
@@ -81,7 +81,7 @@ func (a Advice) nfqlb() string {
 }
 
 // Text is the advice for people.
-func (a Advice) Text() string {
+func AdviceText(a Advice) string {
 	text := fmt.Sprintf("%.0f datagrams are alive on average.\n  Weir:  limits.fragments: %d\n", a.Live, a.WeirEntries)
 	if a.NFQLBSize == 0 {
 		return text + fmt.Sprintf("  nfqlb: no prime up to %d is without loss\n", a.NFQLBTried)
@@ -90,7 +90,7 @@ func (a Advice) Text() string {
 }
 
 // fields are the names and values of a result in the order of nfqlb's simulator.
-func (r Result) fields() [][2]string {
+func fields(r Result) [][2]string {
 	return [][2]string{
 		{"ttlMillis", fmt.Sprint(r.TTLMillis)},
 		{"size", fmt.Sprint(r.Size)},
@@ -110,7 +110,7 @@ func (r Result) fields() [][2]string {
 
 // lossFirst is fields with the loss, which is what the page is about, where a narrow window does not cut it off.
 func lossFirst(r Result) [][2]string {
-	all := r.fields()
+	all := fields(r)
 	last := len(all) - 1
 	return slices.Concat(all[last:], all[:last])
 }
@@ -126,7 +126,7 @@ func WriteTable(w io.Writer, results []Result) error {
 		if i == len(results) {
 			line = "mean"
 		}
-		for _, f := range r.fields() {
+		for _, f := range fields(r) {
 			head += "\t" + f[0]
 			line += "\t" + f[1]
 		}

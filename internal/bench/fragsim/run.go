@@ -11,25 +11,6 @@ import (
 	"github.com/weir-lb/weir/internal/steering/flow"
 )
 
-// Result is one run, in the words of nfqlb's simulator. In Weir's table nothing
-// collides; its buckets are the entries beyond size.
-type Result struct {
-	TTLMillis    int64   `json:"ttl_millis"`
-	Size         int     `json:"size"`          // main buckets
-	Active       int     `json:"active"`        // entries alive at the end
-	Collisions   uint64  `json:"collisions"`    // insertions into a chain that was not empty
-	Inserts      uint64  `json:"inserts"`       // datagrams offered
-	Rejected     uint64  `json:"rejected"`      // datagrams refused, or evicted in the first half of their ttl
-	Lookups      uint64  `json:"lookups"`       // none: the traffic is first fragments
-	ObjGC        uint64  `json:"obj_gc"`        // entries reclaimed, at the end too
-	BucketsMax   int     `json:"buckets_max"`   // extra buckets
-	BucketsPeak  int     `json:"buckets_peak"`  // most of them in use at one time
-	BucketsStale uint64  `json:"buckets_stale"` // entries stale and not reclaimed when the traffic ended
-	PercentLoss  float64 `json:"percent_loss"`  // of rejected in inserts
-	EntriesPeak  int     `json:"entries_peak"`  // most entries held at one time, stale ones included
-	Early        uint64  `json:"early"`         // entries given up in the second half of their ttl, to make room; Weir's table only
-}
-
 // Progress is told how much is done, 0 to 1; never by two goroutines at one time.
 type Progress func(done float64)
 

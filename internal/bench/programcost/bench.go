@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
@@ -35,26 +36,8 @@ type Config struct {
 	Progress func(what string)
 }
 
-// Result is one case in one family.
-type Result struct {
-	Case   string  `json:"case"`
-	Hook   string  `json:"hook"`
-	Family int     `json:"family"`  // 4 or 6
-	Flows  int     `json:"flows"`   // different flows
-	Table  int     `json:"table"`   // limits.flows
-	InUse  int     `json:"in_use"`  // flows that were alive in the table after the last round
-	NS     float64 `json:"ns"`      // a packet, generator included
-	Floor  float64 `json:"floor"`   // the generator alone, in the same rounds
-	Net    float64 `json:"net"`     // the difference: what the program costs
-	Reason string  `json:"reasons"` // what the packets were counted as, for they might have gone another way
-	// LRU and FIB are what a look-up of the same packets costs in an LRU hash
-	// table and in the kernel's routes, net, in the same rounds; XLRU and XFIB
-	// are Net in terms of them. 0: not measured with this case.
-	LRU  float64 `json:"lru,omitempty"`
-	XLRU float64 `json:"x_lru,omitempty"`
-	FIB  float64 `json:"fib,omitempty"`
-	XFIB float64 `json:"x_fib,omitempty"`
-}
+// Result is one case in one family, a public type.
+type Result = v1.ProgramCost
 
 // Run measures the programs by BPF_PROG_TEST_RUN, in a network namespace
 // of its own. Needs root.

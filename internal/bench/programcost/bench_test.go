@@ -8,10 +8,10 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-// TestRootBenchGoesTheRoadsItNames runs cases shortly: packets are counted as
+// TestRootBenchTakesThePathsItNames runs cases shortly: packets are counted as
 // what the case is about, and the comparators find, insert and route them, or
 // Bench fails.
-func TestRootBenchGoesTheRoadsItNames(t *testing.T) {
+func TestRootBenchTakesThePathsItNames(t *testing.T) {
 	t.Parallel()
 	netlabtest.Root(t)
 	for _, c := range []struct {

@@ -140,13 +140,13 @@ func nodesText(nodes []uint32) string {
 	if len(nodes) == 0 {
 		return "-"
 	}
-	const most = 8
+	const maximum = 8
 	var parts []string
-	for _, id := range nodes[:min(len(nodes), most)] {
+	for _, id := range nodes[:min(len(nodes), maximum)] {
 		parts = append(parts, fmt.Sprint(id))
 	}
 	text := strings.Join(parts, ",")
-	if len(nodes) > most {
+	if len(nodes) > maximum {
 		text += fmt.Sprintf(",… (%d)", len(nodes))
 	}
 	return text

@@ -1,2 +1,2 @@
-// Package bench is weir bench: what the parts of Weir carry and cost, measured beside their peers.
+// Package bench is weir bench: what the parts of Weir carry and cost, compared with their peers.
 package bench

@@ -41,7 +41,7 @@ func newBenchEBPFCommand() *cobra.Command {
 		Long: `Measure what the XDP and TCX programs cost a packet, by BPF_PROG_TEST_RUN in a network namespace of its own.
 
 A generator program writes every packet's headers and goes on to the program under test. "floor" is the generator alone, in
-the same rounds; "net" is the difference. The 20th percentile of the rounds counts, for what else runs here only adds.
+the same rounds; "net" is the difference. The 20th percentile of the rounds counts, because other load on the machine can only add time.
 "reason" is what the packets were counted as. Needs root.
 
 "table" is limits.flows of the service (--flows), "in use" the flows that were alive in the table at the end. New flows meet a

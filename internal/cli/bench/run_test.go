@@ -197,7 +197,7 @@ func TestRootBenchNFQueue(t *testing.T) {
 }
 
 // nfqlb carries the same loads in weir's place, and leaves nothing behind. Where it is not installed the run is refused.
-func TestRootBenchNFQueueBesideNfqlb(t *testing.T) {
+func TestRootBenchNFQueueWithNfqlb(t *testing.T) {
 	netlabtest.Root(t)
 	netlabtest.Tools(t, "iperf", "iptables", "ip6tables", "ethtool", "ip", "mount", "sysctl", "unshare")
 	program := os.Getenv("WEIR_NFQLB")

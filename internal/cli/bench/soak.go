@@ -23,7 +23,7 @@ load, and sample every few seconds what each process holds: resident memory, hea
 the entries of its tables.
 
 The load: clients with connection ids that change address and port, new DTLS handshakes, TURN allocations that stay, come and
-go, UDP flows and TCP connections. Half of the clients that go vanish without a word, so tables reach their bounds. The
+go, UDP flows and TCP connections. Half of the clients that go vanish without closing, so tables reach their bounds. The
 default load takes less than a third of one core.
 
 A gauge levels off if the line through the last third of the run grows over that third by at most --growth percent, or by 2 MiB

@@ -52,7 +52,7 @@ func newCheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Check a configuration file of any part of Weir and show what it means",
-		Long: `Check a configuration without running it. The keys say whose file it is.
+		Long: `Check a configuration without running it. Weir detects the kind of the file from its keys.
 
 Load balancer: the file is decoded strictly and compiled as the load balancer does, and the services, addresses and backends
 are printed with each backend's share of new flows. TURN gateway, in Weir's or STUNner's format: it is checked with its

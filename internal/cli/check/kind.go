@@ -29,7 +29,7 @@ func isManifest(text []byte) bool {
 	return regexp.MustCompile(`(?m)^apiVersion:\s*\S`).Match(text) && regexp.MustCompile(`(?m)^kind:\s*\S`).Match(text)
 }
 
-// kindOf tells the files of Weir apart by their keys: the kind that knows most of them, of equals the load balancer.
+// kindOf detects the kind of a file by its keys: the kind that knows the largest number of them, and the load balancer of equal ones.
 func kindOf(text []byte) string {
 	keys := config.Keys(text)
 	switch {

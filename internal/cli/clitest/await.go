@@ -2,30 +2,29 @@ package clitest
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"regexp"
 	"testing"
 	"time"
+
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-// WaitFor returns once the text matches.
 // WaitFor waits until the text matches, and returns the match and its groups.
 func WaitFor(t *testing.T, text *LockedBuffer, pattern string) []string {
 	t.Helper()
 	expression := regexp.MustCompile(pattern)
-	for deadline := time.Now().Add(90 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if found := expression.FindStringSubmatch(text.String()); found != nil {
-			return found
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%q is not in:\n%s", pattern, text)
-		}
-	}
+	var found []string
+	netlabtest.Eventually(t, fmt.Sprintf("output that matches %q", pattern), func() bool {
+		found = expression.FindStringSubmatch(text.String())
+		return found != nil
+	}, text.String)
+	return found
 }
 
-// Must ends the test on an error of its own set-up.
 // Must ends the test with an error.
 func Must(t *testing.T, err error) {
 	t.Helper()

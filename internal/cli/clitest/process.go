@@ -37,7 +37,7 @@ var tested []cli.Family
 func Main(m *testing.M, families ...cli.Family) {
 	if os.Getenv(RunAsWeir) != "" {
 		hangups := cli.CatchHangups()
-		tellStarted()
+		reportStarted()
 		netlabtest.EndWithTest() // a gateway's serving process outlives its supervisor
 		os.Exit(cli.Run(hangups, os.Args[1:], families))
 	}
@@ -48,7 +48,7 @@ func Main(m *testing.M, families ...cli.Family) {
 	os.Exit(m.Run())
 }
 
-// TakesSeconds is for a test that does: it runs beside others, and not at all with -short.
+// TakesSeconds marks a test that takes seconds: it runs in parallel with others, and not at all with -short.
 func TakesSeconds(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -83,19 +83,19 @@ func OwnProcess(t *testing.T) bool {
 // StartedFD in the environment is a descriptor on which a process says that it is in main, and will outlive a SIGHUP.
 const StartedFD = "WEIR_TEST_STARTED_FD"
 
-func tellStarted() {
+func reportStarted() {
 	if fd, err := strconv.Atoi(os.Getenv(StartedFD)); err == nil {
 		os.Unsetenv(StartedFD) // children do not have it
 		os.NewFile(uintptr(fd), "started").Close()
 	}
 }
 
-// Process is a weir that runs beside the test, reached through its admin socket.
+// Process is a weir process that a test has started; the test reaches it through its admin socket.
 type Process struct {
 	T      testing.TB
 	Name   string
 	Cmd    *exec.Cmd
-	Door   *client.Client
+	Admin  *client.Client
 	Socket string
 	Out    *LockedBuffer
 	Ended  chan struct{}
@@ -169,7 +169,7 @@ func StartBy(t testing.TB, start func(*exec.Cmd) error, binary, name string, arg
 		t.Fatal(err)
 	}
 	p := &Process{T: t, Name: name, Socket: filepath.Join(dir, "s"), Out: new(LockedBuffer), Ended: make(chan struct{})}
-	p.Door = client.New("unix:"+p.Socket, "")
+	p.Admin = client.New("unix:"+p.Socket, "")
 	p.Cmd = exec.Command(binary, append(args, "--admin", "unix:"+p.Socket)...)
 	p.Cmd.Stdout, p.Cmd.Stderr = p.Out, p.Out
 	if err := start(p.Cmd); err != nil {
@@ -183,13 +183,13 @@ func StartBy(t testing.TB, start func(*exec.Cmd) error, binary, name string, arg
 		p.Stop()
 		os.RemoveAll(dir)
 		if t.Failed() {
-			t.Logf("%s said:\n%s", name, p.Out)
+			t.Logf("output of %s:\n%s", name, p.Out)
 		}
 	})
 	deadline := time.Now().Add(60 * time.Second)
 	for {
 		var status any
-		err := p.Door.Get(t.Context(), "/status", nil, &status)
+		err := p.Admin.Get(t.Context(), "/status", nil, &status)
 		if err == nil {
 			return p
 		}
@@ -237,7 +237,7 @@ func (p *Process) Alive() {
 // Status asks for the status and decodes it.
 func (p *Process) Status(into any) {
 	p.T.Helper()
-	if err := p.Door.Get(p.T.Context(), "/status", nil, into); err != nil {
+	if err := p.Admin.Get(p.T.Context(), "/status", nil, into); err != nil {
 		p.T.Fatalf("status of %s: %v", p.Name, err)
 	}
 }
@@ -260,7 +260,7 @@ func (p *Process) Console(line string) string {
 	return string(text)
 }
 
-// FreeAddresses returns UDP addresses on loopback that nobody else takes while the test runs.
+// FreeAddresses returns UDP addresses on loopback that no other test takes while this one runs.
 func FreeAddresses(t testing.TB, n int) []string {
 	t.Helper()
 	addresses := make([]string, n)

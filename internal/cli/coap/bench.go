@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/coap/client"
 	"github.com/weir-lb/weir/internal/testbed/measure"
@@ -32,16 +33,16 @@ func newCoapBenchCommand() *cobra.Command {
 		Short: "Load a CoAP server with thousands of clients and measure its answers",
 		Long: `Load a CoAP server over UDP (coap://) or DTLS 1.2 with connection ids (coaps://).
 
-Each client keeps one confirmable POST in flight, with the back-off of RFC 7252. Every second one line tells the requests so
-far and the rate of that second; at the end come the percentiles of the round-trip time.
+Each client keeps one confirmable POST in flight, with the back-off of RFC 7252. Every second, one line shows the requests so
+far and the rate of that second; the percentiles of the round-trip time follow at the end.
 
 --mode observe counts notifications instead. --mode reverse-request and reverse-observe ask the server, by a POST to the URI, for
 requests to the clients; they count what the clients have answered, or the notifications that they have sent. --block-size sends
 payloads and fetches responses in blocks. --handshake-every ends each session after so many requests and makes another one.
 
 --rebind-every changes the source port of every client (or of --rebind-share of them) at that interval, as a NAT does. With
-connection ids no session may be lost by it and no handshake repeated. A client changes its port between two requests; with shared sockets the answers under
-way to the others of its socket are lost and asked for again. With several addresses in --from it changes its address too.
+connection ids no session may be lost by it and no handshake repeated. A client changes its port between two requests; with shared sockets, responses to the other
+clients of its socket are lost, and their requests are retransmitted. With several addresses in --from it changes its address too.
 
 The exit code is 1 if a request or a session was lost or a request failed, unless --allow-errors is given.`,
 		Example: `  weir coap bench "coap://localhost:5783/benchmark?rlen=40" --clients 200 --requests 1000
@@ -161,18 +162,9 @@ func runCoapBench(cmd *cobra.Command, uri string, f *coapBenchFlags) error {
 	return err
 }
 
-// benchJSON is the JSON form of a load: the common one of all results, and what only this load counts.
-type benchJSON struct {
-	Result    *measure.Result   `json:"result"`
-	Stats     client.BenchStats `json:"stats"`
-	Setup     float64           `json:"setup_s"`
-	Handshake *measure.Latency  `json:"handshake"`
-	Groups    []client.Group    `json:"groups"`
-}
-
-func benchResult(uri string, f *coapBenchFlags, started time.Time, r *client.BenchResult) benchJSON {
-	return benchJSON{
-		Result: &measure.Result{
+func benchResult(uri string, f *coapBenchFlags, started time.Time, r *client.BenchResult) v1.CoAPBench {
+	return v1.CoAPBench{
+		Result: *(&measure.Result{
 			Scenario: "coap-bench", Path: uri, Started: started, Elapsed: r.Elapsed,
 			Parameters: map[string]string{
 				"clients": strconv.Itoa(f.load.Clients), "sockets": f.sockets, "payload": strconv.Itoa(f.payload),
@@ -180,7 +172,7 @@ func benchResult(uri string, f *coapBenchFlags, started time.Time, r *client.Ben
 			},
 			Requests: r.Stats.Requests, Errors: r.Stats.Errors, Bytes: r.Stats.Requests * uint64(f.payload), Latency: r.RTT,
 			Processes: []measure.Process{{Name: "client", CPU: r.CPU}},
-		},
-		Stats: r.Stats, Setup: r.Setup.Seconds(), Handshake: r.Handshake, Groups: r.Groups,
+		}).Form(),
+		Stats: r.Stats, Setup: r.Setup.Seconds(), Handshake: r.Handshake.Form(), Groups: r.Groups,
 	}
 }

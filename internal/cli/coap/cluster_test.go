@@ -13,7 +13,7 @@ import (
 	"github.com/weir-lb/weir/internal/coap/node"
 )
 
-// nodeStatus is what a node's admin socket tells of its listeners.
+// nodeStatus is the status of a node's listener.
 func nodeStatus(p *clitest.Process) node.ListenerStatus {
 	p.T.Helper()
 	var status node.Status
@@ -24,7 +24,7 @@ func nodeStatus(p *clitest.Process) node.ListenerStatus {
 	return status.Listeners[0]
 }
 
-// awaitNodesUp waits until p has heard all nodes of its cluster, which takes a few pings at most.
+// awaitNodesUp waits until p has received pings of all nodes of its cluster, which takes a few pings at most.
 func awaitNodesUp(p *clitest.Process) {
 	p.T.Helper()
 	for deadline := time.Now().Add(60 * time.Second); ; {
@@ -38,7 +38,7 @@ func awaitNodesUp(p *clitest.Process) {
 			return
 		}
 		if time.Now().After(deadline) {
-			p.T.Errorf("%s has not heard %d of its nodes", p.Name, silent)
+			p.T.Errorf("%s has not received a ping of %d of its nodes", p.Name, silent)
 			return
 		}
 		time.Sleep(50 * time.Millisecond)

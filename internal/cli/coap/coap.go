@@ -29,6 +29,7 @@ func newCoapCommand() *cobra.Command {
 		newCoapBenchCommand(),
 		newBenchAllCommand(),
 		newReceiveCommand(),
+		newCoapCertsCommand(),
 	)
 	cmd.AddCommand(newRequestCommands()...)
 	return cmd
@@ -56,6 +57,7 @@ func coapValues() map[string][]string {
 		"--sockets":              {"each", "shared"},
 		"weir coap bench --mode": {"request", "observe", "reverse-request", "reverse-observe"},
 		"--progress":             {"weir", "original"},
+		"--client-auth":          {"none", "wanted", "needed"},
 	}
 }
 

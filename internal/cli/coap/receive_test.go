@@ -88,7 +88,7 @@ func TestReceiveThroughALossyBalancer(t *testing.T) {
 			t.Fatalf("%v\n%s", err, out)
 		}
 	}
-	status, err := nat.Door.NATStatus(t.Context())
+	status, err := nat.Admin.NATStatus(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

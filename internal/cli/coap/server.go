@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/cli"
-	"github.com/weir-lb/weir/internal/coap/cluster"
 	"github.com/weir-lb/weir/internal/coap/node"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/control/config"
@@ -27,11 +24,13 @@ type coapServerFlags struct {
 	plugtest    bool
 	dtlsOnly    bool
 	demo        bool
-	nodeID      uint32
-	trusted     []string
-	serve       cli.ServeFlags
-	check       bool
-	server      node.Config
+
+	noResumption bool
+	nodeID       uint32
+	trusted      []string
+	serve        cli.ServeFlags
+	check        bool
+	server       node.Config
 }
 
 func newCoapServerCommand() *cobra.Command {
@@ -61,6 +60,8 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 	cmd.Args = f.config.Args
 	flags.StringSliceVar(&f.server.Listen, "listen", nil, "addresses of plain CoAP (default :5783 outside of a cluster)")
 	flags.StringSliceVar(&f.server.DTLS, "dtls", nil, "addresses of CoAP over DTLS (default :5784 outside of a cluster)")
+	flags.StringSliceVar(&f.server.TCP, "listen-tcp", nil, "addresses of CoAP over TCP (default none)")
+	flags.StringSliceVar(&f.server.TLS, "listen-tls", nil, "addresses of CoAP over TLS (default none)")
 	flags.StringArrayVar(&f.cluster, "dtls-cluster", nil, "nodes of the cluster, DTLS;MANAGEMENT;ID,...; may be repeated")
 	flags.BoolVar(&f.noBackward, "no-dtls-cluster-backward", false, "answer forwarded records directly instead of through the node they came by")
 	flags.BoolVar(&f.dtlsOnly, "dtls-only", false, "no plain listener")
@@ -70,7 +71,13 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 	flags.IntVar(&f.server.MaxSessions, "max-sessions", 0, "sessions per worker (default 65536)")
 	flags.StringSliceVar(&f.trusted, "trusted", nil, "prefixes whose plain CoAP requests are answered in full without proof of their address, such as 10.0.0.0/8")
 	cli.DurationVar(flags, &f.server.SessionIdle, "session-idle", 0, "close DTLS sessions that have been silent for so long (default never)")
-	flags.StringVar(&f.server.PSKFile, "psk-file", "", "file of IDENTITY=BASE64 lines; read again on SIGHUP and, up to 1 MiB, when it changes")
+	flags.StringVar(&f.server.PSKFile, "psk-file", "", "file of IDENTITY=BASE64 or IDENTITY=:0xHEX lines; read again on SIGHUP and, up to 1 MiB, when it changes")
+	flags.StringVar(&f.server.Certificate, "certificate", "", "PEM file of the certificate chain for DTLS and TLS; read again with the PSK file")
+	flags.StringVar(&f.server.PrivateKey, "private-key", "", "PEM file of its private key; without --certificate a raw public key")
+	flags.StringSliceVar(&f.server.Trust, "trust", nil, "PEM files of certificates and raw public keys of clients that are trusted")
+	flags.BoolVar(&f.server.TrustAll, "trust-all", false, "trust the certificate or raw public key of every client")
+	flags.StringVar(&f.server.ClientCerts, "client-auth", "", "whether clients are asked for certificates or raw public keys: none, wanted or needed (default none)")
+	flags.BoolVar(&f.noResumption, "no-resumption", false, "clients cannot resume DTLS sessions")
 	flags.BoolVar(&f.demo, "demo-credentials", false, "accept the sandbox identities beside --psk-file")
 	flags.BoolVar(&f.noBenchmark, "no-benchmark", false, "do not serve /benchmark")
 	flags.BoolVar(&f.plugtest, "plugtest", false, "serve the resources of Californium's plugtest server as well, in blocks of 64 bytes; everybody may change what they hold")
@@ -78,92 +85,6 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 	f.serve.Add(cmd, cli.CoapPart())
 	flags.BoolVar(&f.check, "check", false, "check configuration and credentials, open nothing")
 	return cmd
-}
-
-// coapServerConfig merges file, flags and defaults.
-func coapServerConfig(cmd *cobra.Command, f *coapServerFlags) (node.Config, error) {
-	var cfg node.Config
-	var document *config.Document
-	if f.config.Path != "" {
-		text, err := config.Once(f.config.Path)
-		if err != nil {
-			return cfg, fmt.Errorf("configuration: %w", err)
-		}
-		if cfg, document, err = config.Decode[node.Config](f.config.Path, text); err != nil {
-			return cfg, err
-		}
-	}
-	given := cmd.Flags().Changed
-	for _, flag := range []struct {
-		name string
-		set  func()
-	}{
-		{"listen", func() { cfg.Listen = f.server.Listen }},
-		{"dtls", func() { cfg.DTLS = f.server.DTLS }},
-		{"node-id", func() { cfg.NodeID = &f.nodeID }},
-		{"cid-length", func() { cfg.CIDLength = f.server.CIDLength }},
-		{"workers", func() { cfg.Workers = f.server.Workers }},
-		{"max-sessions", func() { cfg.MaxSessions = f.server.MaxSessions }},
-		{"session-idle", func() { cfg.SessionIdle = f.server.SessionIdle }},
-		{"psk-file", func() { cfg.PSKFile = f.server.PSKFile }},
-		{"demo-credentials", func() { cfg.DemoCredentials = &f.demo }},
-		{"plugtest", func() { cfg.Plugtest = f.plugtest }},
-		{"block-size", func() { cfg.BlockSize = f.server.BlockSize }},
-		{"no-benchmark", func() { on := !f.noBenchmark; cfg.Benchmark = &on }},
-	} {
-		if given(flag.name) {
-			flag.set()
-		}
-	}
-	if given("trusted") {
-		cfg.Trusted = nil
-		for _, text := range f.trusted {
-			prefix, err := netip.ParsePrefix(text)
-			if err != nil {
-				return cfg, fmt.Errorf("--trusted: %q is no prefix; write it as 10.0.0.0/8 or fd00::/8", text)
-			}
-			cfg.Trusted = append(cfg.Trusted, prefix)
-		}
-	}
-	if len(f.cluster) > 0 {
-		nodes, err := cluster.ParseNodes(strings.Join(f.cluster, ","))
-		if err != nil {
-			return cfg, fmt.Errorf("--dtls-cluster: %w", err)
-		}
-		if cfg.Cluster == nil {
-			cfg.Cluster = new(cluster.Config)
-		}
-		cfg.Cluster.Nodes = nodes
-	}
-	if given("no-dtls-cluster-backward") {
-		if cfg.Cluster == nil {
-			return cfg, errors.New("--no-dtls-cluster-backward: there is no cluster; add --dtls-cluster")
-		}
-		backward := !f.noBackward
-		cfg.Cluster.Backward = &backward
-	}
-	if f.dtlsOnly {
-		if given("listen") {
-			return cfg, errors.New("--dtls-only and --listen exclude each other; remove one")
-		}
-		cfg.Listen = nil
-	}
-	if f.config.Path == "" && cfg.Cluster == nil {
-		if !given("listen") && !f.dtlsOnly {
-			cfg.Listen = []string{":5783"}
-		}
-		if !given("dtls") {
-			cfg.DTLS = []string{":5784"}
-		}
-	}
-	if err := cfg.Validate(); err != nil {
-		path, message, _ := strings.Cut(err.Error(), ": ")
-		if document != nil {
-			return cfg, document.Errorf(path, "%s", message)
-		}
-		return cfg, err
-	}
-	return cfg, nil
 }
 
 func runCoapServer(cmd *cobra.Command, f *coapServerFlags) error {
@@ -177,13 +98,14 @@ func runCoapServer(cmd *cobra.Command, f *coapServerFlags) error {
 	}
 	cfg.Log, cfg.Version = log, cli.ReadBuildInfo().Version
 	if f.check {
-		if _, err := node.LoadCredentials(cfg.PSKFile, true); err != nil {
+		if err := cfg.CheckCredentials(); err != nil {
 			return cli.UsageError(err)
 		}
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), "configuration is fine")
 		return err
 	}
 	privilege.WarnKeyFile(log, "PSK file", cfg.PSKFile)
+	privilege.WarnKeyFile(log, "private key", cfg.PrivateKey)
 	server, err := node.Open(cfg)
 	if err != nil {
 		return err
@@ -195,13 +117,13 @@ func runCoapServer(cmd *cobra.Command, f *coapServerFlags) error {
 	parts := []cli.Loop{server.Run}
 	reload := func() {
 		if err := server.ReloadCredentials(); err != nil {
-			log.Error("PSK file not taken over, the keys before it stay", "error", err)
+			log.Error("keys and certificates not taken over, those before them stay", "error", err)
 			return
 		}
-		log.Info("PSK file taken over", "generation", server.Status().Credentials.Generation)
+		log.Info("keys and certificates taken over", "generation", server.Status().Credentials.Generation)
 	}
-	if cfg.PSKFile != "" {
-		file := config.NewFile(cfg.PSKFile)
+	for _, name := range cfg.CredentialFiles() {
+		file := config.NewFile(name)
 		seen, err := file.Read()
 		if err != nil {
 			return errors.Join(err, server.Close())

@@ -52,7 +52,7 @@ It exits 0 when no client with a connection ID lost its session or had to make a
 	return cmd
 }
 
-// errNotProved is the failure of a demo that ran: the view has said why.
+// errNotProved is the failure of a demo that ran: the view shows why.
 var errNotProved = errors.New("the demo did not prove its claim")
 
 func runDemo(cmd *cobra.Command, cfg demo.Config, report string, asJSON bool) error {

@@ -24,9 +24,9 @@ func newDoctorCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor [FILE]",
-		Short: "Find what spoils the balancer here, and the command that cures it",
+		Short: "Find what spoils the balancer here, and the command that fixes it",
 		Long: `Look through this network namespace for what makes the balancer lose packets or work worse than it could, and print for each
-finding the command that cures it. Nothing is changed.
+finding the command that fixes it. Nothing is changed.
 
 With a configuration FILE, also what it needs: its rules and routes, its marks, its VIPs. Give the options that 'weir lb rules' was
 given. Needs root.

@@ -118,7 +118,7 @@ func (w *ward) background(line string) (end func()) {
 		_ = cmd.Process.Kill() // it may have ended
 		<-ended
 		if w.t.Failed() {
-			w.t.Logf("%s said:\n%s", line, out)
+			w.t.Logf("output of %s:\n%s", line, out)
 		}
 	}
 	w.t.Cleanup(end)
@@ -144,12 +144,12 @@ func (w *ward) examine(args ...string) (bad []doctorFinding, code int) {
 		w.t.Fatalf("doctor: %v in %s\n%s", err, out, complaint)
 	}
 	if len(all) == 0 {
-		w.t.Fatal("the doctor said nothing")
+		w.t.Fatal("the doctor found nothing")
 	}
 	fails := false
 	for _, f := range all {
 		if (f.Level == "ok") != (f.Remedy == "") {
-			w.t.Errorf("%+v: a cure without illness, or an illness without cure", f)
+			w.t.Errorf("%+v: a remedy without a problem, or a problem without a remedy", f)
 		}
 		fails = fails || f.Level == "fail"
 		if f.Level != "ok" {
@@ -178,7 +178,7 @@ func (w *ward) await(what string, args []string, good func(bad []doctorFinding) 
 
 func healthy(bad []doctorFinding) bool { return len(bad) == 0 }
 
-// treat types the cures of the findings until there are none of that check.
+// treat runs the remedies of the findings until there are none of that check.
 func (w *ward) treat(what string, bad []doctorFinding, args []string) {
 	w.t.Helper()
 	for range 4 {
@@ -189,7 +189,7 @@ func (w *ward) treat(what string, bad []doctorFinding, args []string) {
 			return
 		}
 	}
-	w.t.Fatalf("%s: after the cures still %+v", what, bad)
+	w.t.Fatalf("%s: after the remedies still %+v", what, bad)
 }
 
 const wardSpec = `
@@ -208,8 +208,8 @@ services:
   backends: [{name: a, address: 10.62.0.2, address2: "fd62::2", mark: 101}]
 `
 
-// A healthy balancer has no finding. Each thing that spoils it is found, and gone after the cure that was printed.
-func TestRootDoctorFindsAndCures(t *testing.T) {
+// A healthy balancer has no finding. Each thing that spoils it is found, and gone after the remedy that was printed.
+func TestRootDoctorFindsAndRemedies(t *testing.T) {
 	w := newWard(t, wardSpec)
 	w.shell("weir lb rules " + strings.Join(w.args, " ") + " --apply")
 	w.background("weir lb run -c " + w.file + " --datapath nfqueue --queue 0:1 --admin unix:" + filepath.Join(t.TempDir(), "s"))
@@ -322,7 +322,7 @@ func TestRootDoctorWatchesQueues(t *testing.T) {
 		}
 		_ = cmd.Wait() // by our kill
 		end := w.background(bad[0].Remedy + admin)
-		w.await("restarted as told", w.args, healthy)
+		w.await("restarted as the remedy says", w.args, healthy)
 		end()
 	}
 }
@@ -348,7 +348,7 @@ services:
 	}
 }
 
-// What no backend takes is answered, by weir's mark and the rules together, and a service with a backend works beside it.
+// What no backend takes is answered, by weir's mark and the rules together, and a service with a backend works at the same time.
 func TestRootRulesAnswerForNobody(t *testing.T) {
 	netlabtest.Tools(t, "socat")
 	w := newWard(t, `
@@ -374,14 +374,14 @@ services:
 	w.await("at the start", w.args, healthy)
 	expect := func(address, want string) {
 		t.Helper()
-		said := ""
-		for deadline := time.Now().Add(30 * time.Second); !strings.Contains(said, want); time.Sleep(50 * time.Millisecond) {
+		answer := ""
+		for deadline := time.Now().Add(30 * time.Second); !strings.Contains(answer, want); time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(deadline) {
-				t.Errorf("%s: %q, want %q", address, said, want)
+				t.Errorf("%s: %q, want %q", address, answer, want)
 				return
 			}
 			out, _ := w.command(w.lab.Namespace("client"), "exec socat -T 10 - TCP:"+address+",connect-timeout=10 < /dev/null").CombinedOutput() // refused by design; what it says counts
-			said = string(out)
+			answer = string(out)
 		}
 	}
 	// Without a way to the VIPs in the main table, the kernel answers before the rules do.
@@ -426,8 +426,8 @@ func TestDoctorMistakes(t *testing.T) {
 	}
 }
 
-// A cure repeats every option that makes the rules: one that is left out would undo it.
-func TestDoctorCureKeepsOptions(t *testing.T) {
+// A remedy repeats every option that makes the rules: one that is left out would undo it.
+func TestDoctorRemedyKeepsOptions(t *testing.T) {
 	given := []string{
 		"-c", "/weir.yaml", "--queue", "1:3", "--interface", "eth1,eth2", "--local", "--unmarked", "--chain", "OURS", "--priority", "77",
 		"--table-base", "78", "--route-protocol", "79", "--fragments",

@@ -3,10 +3,12 @@ package lab
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
 )
 
 func TestLabConfigIsForTheDataPath(t *testing.T) {
@@ -21,6 +23,14 @@ func TestLabConfigIsForTheDataPath(t *testing.T) {
 		}
 		if out, err := clitest.Execute(t, "check", file, "--datapath", "nfqueue"); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
+	help, err := clitest.Execute(t, "lab", "config", "--help")
+	for _, name := range netlab.Names() {
+		name, _, _ = strings.Cut(name, "\t")
+		_, wrong := clitest.Execute(t, "lab", "config", name)
+		if named := regexp.MustCompile(`(?m)^Print.* ` + name + `[,. ]`).MatchString(help); err != nil || named != (wrong == nil) {
+			t.Errorf("the help names %s: %t, and it has a configuration: %v", name, named, wrong)
 		}
 	}
 	for lab, want := range map[string]string{"dsr": "no configuration of its own", "nobody": "no topology"} {

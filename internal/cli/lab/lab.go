@@ -79,6 +79,7 @@ func newLabConfigCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "config LAB",
 		Short: "Print a configuration for weir lb run in a lab's balancer",
+		Long:  "Print a configuration for weir lb run in the balancer of a lab: " + strings.Join(configured(), ", ") + ". The other labs have none of their own.",
 		Example: `  weir lab config nfqueue > nfqueue.yaml
   sudo weir lab exec nfqueue balancer -- weir lb run -c nfqueue.yaml --datapath nfqueue`,
 		Args:              cobra.ExactArgs(1),
@@ -95,6 +96,16 @@ func newLabConfigCommand() *cobra.Command {
 			return err
 		},
 	}
+}
+
+// configured are the labs with a configuration.
+func configured() (names []string) {
+	for _, name := range netlab.Names() {
+		if name, _, _ = strings.Cut(name, "\t"); netlab.Config(name) != "" {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func newLabExecCommand() *cobra.Command {

@@ -59,7 +59,7 @@ func newKernelLB(t *testing.T, host *netlab.Host, hook, interfaces, config strin
 		}
 		os.RemoveAll(dir)
 		if t.Failed() {
-			t.Logf("weir said:\n%s", k.out)
+			t.Logf("output of weir:\n%s", k.out)
 		}
 	})
 	k.start()

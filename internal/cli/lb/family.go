@@ -13,12 +13,12 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-func askStatus(ctx context.Context, c *client.Client) (*v1.LBStatus, error) { return c.LBStatus(ctx) }
+func queryStatus(ctx context.Context, c *client.Client) (*v1.LBStatus, error) { return c.LBStatus(ctx) }
 
 // serviceNames completes the names of a running balancer's services; with backends also SERVICE/BACKEND.
 func serviceNames(f *cli.ClientFlags, backends bool) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-		status, help := cli.Ask(cmd, f, askStatus)
+		status, help := cli.Query(cmd, f, queryStatus)
 		if status == nil {
 			return help, cli.NoFiles
 		}
@@ -39,7 +39,7 @@ func serviceNames(f *cli.ClientFlags, backends bool) cobra.CompletionFunc {
 // backendNames completes the names of backends alone.
 func backendNames(f *cli.ClientFlags) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-		status, help := cli.Ask(cmd, f, askStatus)
+		status, help := cli.Query(cmd, f, queryStatus)
 		if status == nil {
 			return help, cli.NoFiles
 		}

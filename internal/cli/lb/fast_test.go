@@ -195,7 +195,7 @@ func TestRootNFQFastQueuedTwice(t *testing.T) {
 	at := "--admin=unix:" + k.socket
 	for _, command := range []string{"status", "show"} {
 		if out, code := clitest.Weir(t, "lb", command, at); code != 0 || !strings.Contains(out, "weir lb rules --unmarked") {
-			t.Errorf("%s: %d, does not name the cure:\n%s", command, code, out)
+			t.Errorf("%s: %d, does not name the remedy:\n%s", command, code, out)
 		}
 	}
 	if metrics := clitest.HTTPGet(t, k.socket, "/metrics"); !strings.Contains(metrics, `weir_queue_marked_total{queue="`) {
@@ -241,7 +241,7 @@ func TestRootNFQFastComesAndGoes(t *testing.T) {
 	}
 }
 
-// With --fast on such a configuration is refused, and the last one stays in force on both roads.
+// With --fast on such a configuration is refused, and the last one stays in force on both paths.
 func TestRootNFQFastInsists(t *testing.T) {
 	clitest.TakesSeconds(t)
 	lab := fastLab(t, "nfqinsist")

@@ -37,9 +37,9 @@ func namedEcho(t *testing.T, name string) int {
 	return conn.LocalAddr().(*net.UDPAddr).Port
 }
 
-// askUDP sends from a new port until something answers, and returns the name in it. The port stays taken until the test
+// requestUDP sends from a new port until something answers, and returns the name in it. The port stays taken until the test
 // ends: the kernel would give it to a later client, whose flow would be an old one.
-func askUDP(t *testing.T, address string) string {
+func requestUDP(t *testing.T, address string) string {
 	t.Helper()
 	conn, err := net.Dial("udp4", address)
 	if err != nil {
@@ -91,7 +91,7 @@ services:
 
 	seen := map[string]int{}
 	for range 40 {
-		seen[askUDP(t, address)]++
+		seen[requestUDP(t, address)]++
 	}
 	if seen["one"] < 5 || seen["two"] < 5 {
 		t.Errorf("40 clients went to %v", seen)
@@ -100,7 +100,7 @@ services:
 		t.Fatalf("drain: %d %s", code, out)
 	}
 	for range 10 {
-		if name := askUDP(t, address); name != "two" {
+		if name := requestUDP(t, address); name != "two" {
 			t.Errorf("a new flow went to the drained %s", name)
 		}
 	}
@@ -133,7 +133,7 @@ services:
 	until("draining", 0, `"generation": 2`)
 	write(strings.Replace(good, "udp: 30s", "udp: 30", 1))
 	until("bad file", cli.ExitFailure, `"generation": 2`, `weir.yaml:6:19: services[0].timeouts.udp: `)
-	if name := askUDP(t, address); name != "two" {
+	if name := requestUDP(t, address); name != "two" {
 		t.Errorf("%s answers while the file is bad", name)
 	}
 	write(strings.Replace(good, "name: one", "name: uno", 1))

@@ -79,7 +79,7 @@ func newQueueLB(t *testing.T, host *netlab.Host, config string, more ...string) 
 		}
 		os.RemoveAll(dir)
 		if t.Failed() {
-			t.Logf("weir said:\n%s", k.out)
+			t.Logf("output of weir:\n%s", k.out)
 		}
 	})
 	k.start()

@@ -102,7 +102,7 @@ func describeQueued(e *nfqueue.Traced, interfaces map[uint32]string) v1.TracedPa
 	return line
 }
 
-// servedByQueues queries which data path serves. An error means that nobody answers.
+// servedByQueues queries which data path serves. An error means that no process answers.
 func servedByQueues(cmd *cobra.Command, flags *traceFlags) (bool, *client.Client, error) {
 	if cmd.Flags().Changed("pin-path") {
 		return false, nil, nil

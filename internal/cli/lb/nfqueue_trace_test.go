@@ -86,7 +86,7 @@ func TestRootNFQTrace(t *testing.T) {
 	k.start() // those who talk go on
 }
 
-// Nobody to ask and nothing kept in the kernel: both are said.
+// No balancer runs and the kernel has no pinned tables: the error names both.
 func TestTraceOfNothing(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")
 	if out, code := clitest.Weir(t, "lb", "trace", "--admin", "unix:"+none); code != cli.ExitFailure || !strings.Contains(out, "nobody answers there") {

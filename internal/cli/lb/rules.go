@@ -28,8 +28,8 @@ backend's mark a routing rule and a route by way of its address, and a chain tha
 no_service_mark. IPv4 and IPv6.
 
 --print (default) shows them as commands for a shell. --apply shows and makes what is missing, and removes what the file no
-longer wants: twice is once, a change touches nothing else, and after an error all is as it was. --remove takes away all that
-is ours. Rules of others are never changed; those in the way are named.
+longer wants. Applying it twice has no further effect, a change touches nothing else, and after an error all rules are as they
+were. --remove removes all of Weir's rules. Rules of others are never changed; those that conflict are named.
 
 A service with 'bypass: true' lets its packets pass while weir is not there; else they are dropped.`,
 		Example: `  weir lb rules -c weir.yaml --queue 0:3 --interface eth0

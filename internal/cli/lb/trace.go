@@ -33,11 +33,11 @@ func newLBTraceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trace",
 		Short: "Watch packets of the data path with what became of them and why",
-		Long: `Watch packets of the data paths nfqueue and ebpf: each with the decision, its reason, service and backend. Which one it is,
-weir at --admin says.
+		Long: `Watch packets of the data paths nfqueue and ebpf: each with the decision, its reason, service and backend. The process at
+--admin reports which data path it runs.
 
 ebpf: the filter runs in the kernel; without a trace the programs spend one load on it. It reads the tables below
---pin-path, so it works also while weir itself is down; naming --pin-path asks nobody. While weir starts, it waits.
+--pin-path, so it works also while weir itself is down; with --pin-path, no process is queried. While weir starts, it waits.
 
 nfqueue: the filter runs in weir's workers, which never wait for a trace: what comes faster than it is read is counted.
 Each line names mark and queue too. A fragment that is held shows when it comes, and again when it is decided.
@@ -65,7 +65,7 @@ Wireshark shows it, and weir explain reads it. docs/reasons.md says what each re
 		},
 	}
 	set := cmd.Flags()
-	set.StringVar(&flags.pinPath, "pin-path", pins.DefaultPath, "ebpf: as of weir lb run; named, nobody is asked")
+	set.StringVar(&flags.pinPath, "pin-path", pins.DefaultPath, "ebpf: as of weir lb run; if it is given, no process is queried")
 	flags.AddAddress(cmd, cli.LBPart())
 	set.StringVar(&flags.service, "service", "", "only packets for this service, and its replies")
 	set.StringSliceVar(&flags.reasons, "reason", nil, "only these reasons, such as no_backend,maglev")

@@ -47,7 +47,7 @@ func Run[R any](cmd *cobra.Command, row string, run *bench.Run, measureAll func(
 	return results, err
 }
 
-// Output is how a benchmark tells its results.
+// Output is how a benchmark prints its results.
 type Output struct {
 	AsJSON bool
 	Report string

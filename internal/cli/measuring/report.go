@@ -41,7 +41,7 @@ func (f ReportFile) Set(name string) error {
 	return nil
 }
 
-// Replaceable tells why replaceFile could not write name, and what would help; nil where it could, or for no name.
+// Replaceable says why replaceFile could not write name, and what would help; nil where it could, or for no name.
 func Replaceable(name string) error {
 	if name == "" {
 		return nil

@@ -21,7 +21,7 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-func natAsk(t *testing.T, address, payload string) {
+func natRequest(t *testing.T, address, payload string) {
 	t.Helper()
 	conn, err := net.Dial("udp4", address)
 	if err != nil {
@@ -72,7 +72,7 @@ func TestNATFromAPipe(t *testing.T) {
 	defer cmd.Process.Kill()
 	answers := bufio.NewReader(stderr)
 	expect(t, answers, "type help")
-	natAsk(t, listen, "through a pipe")
+	natRequest(t, listen, "through a pipe")
 	for _, step := range [][2]string{
 		{"", "1 NAT entries, reverse address update disabled."},
 		{"", "Destination: " + echo + ", usage: 1"},
@@ -83,7 +83,7 @@ func TestNATFromAPipe(t *testing.T) {
 		fmt.Fprintln(stdin, step[0])
 		expect(t, answers, step[1])
 	}
-	natAsk(t, listen, "still")
+	natRequest(t, listen, "still")
 	fmt.Fprintln(stdin, "exit")
 	expect(t, answers, "exit.")
 	go io.Copy(io.Discard, answers)
@@ -96,12 +96,12 @@ func TestNATFromAPipe(t *testing.T) {
 	}
 }
 
-// Without input it keeps running, and the admin door has console, flows, metrics and status.
+// Without input it keeps running, and the admin API has console, flows, metrics and status.
 func TestNATAdmin(t *testing.T) {
 	listen, first, second := netlabtest.UDPAddress(t).String(), clitest.UDPEcho(t), clitest.UDPEcho(t)
 	p := clitest.Start(t, "nat", "nat", listen, "--", first, second, "--loss", "0")
-	natAsk(t, listen, "x")
-	stream, err := p.Door.Console(t.Context())
+	natRequest(t, listen, "x")
+	stream, err := p.Admin.Console(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,14 +122,14 @@ func TestNATAdmin(t *testing.T) {
 		expect(t, answers, step[1])
 	}
 	var flows v1.FlowList
-	if err := p.Door.Get(t.Context(), "/flows", nil, &flows); err != nil || len(flows.Flows) != 1 {
+	if err := p.Admin.Get(t.Context(), "/flows", nil, &flows); err != nil || len(flows.Flows) != 1 {
 		t.Fatalf("flows %+v, %v", flows, err)
 	}
 	fmt.Fprintln(stream, "exit")
 	select {
 	case <-p.Ended:
 	case <-time.After(20 * time.Second):
-		t.Fatal("exit over the admin door did not end it")
+		t.Fatal("exit over the admin API did not end it")
 	}
 	if p.Err != nil {
 		t.Fatal(p.Err)
@@ -183,7 +183,7 @@ func TestNATOnATerminal(t *testing.T) {
 		}
 		expect(t, screen, step[1])
 	}
-	natAsk(t, listen, "x")
+	natRequest(t, listen, "x")
 	go io.Copy(io.Discard, screen)
 	if _, err := io.WriteString(master, "\x03"); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/bench/fragsim"
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/cli/measuring"
@@ -30,19 +31,6 @@ func newSimCommand() *cobra.Command {
 	return cmd
 }
 
-// simulation is what `weir sim fragments --json` prints.
-type simulation struct {
-	Table    fragsim.Kind     `json:"table"`
-	Rate     int              `json:"rate"`
-	Duration float64          `json:"duration_s"`
-	Seed     uint64           `json:"seed"`
-	Verdict  string           `json:"verdict"`
-	Mean     fragsim.Result   `json:"mean"`
-	Runs     []fragsim.Result `json:"runs"`
-	Advice   fragsim.Advice   `json:"advice"`
-	Report   string           `json:"report,omitempty"`
-}
-
 func newSimFragmentsCommand() *cobra.Command {
 	var c fragsim.Config
 	var hsize int
@@ -54,7 +42,7 @@ func newSimFragmentsCommand() *cobra.Command {
 		Long: `Fill a fragment table with datagrams in virtual time and count those it has no room for; then advise a size.
 
 Table weir is the one that the data paths use, with size + buckets entries. Table nfqlb is that of nfqlb with
---ft_size=SIZE --ft_buckets=BUCKETS, whose loss hangs on the luck of its hash. The traffic is that of nfqlb's own
+--ft_size=SIZE --ft_buckets=BUCKETS, whose loss depends on collisions of its hash. The traffic is that of nfqlb's own
 simulator: each arrival is a new datagram with the next id, nothing is removed.`,
 		Example: `  weir sim fragments --rate 2500 --ttl 200ms
   weir sim fragments --table nfqlb --hsize 223 --rate 1000 --ttl 200ms --duration 5m --parallel 8 --repeat 16
@@ -114,8 +102,8 @@ func simulateFragments(cmd *cobra.Command, c fragsim.Config, report string, asJS
 		return measuring.Interrupted(err)
 	}
 	mean := fragsim.Mean(results)
-	out := simulation{
-		Table: c.Table, Rate: c.Rate, Duration: c.Duration.Seconds(), Seed: c.Seed,
+	out := v1.FragmentSimulation{
+		Table: c.Table.String(), Rate: c.Rate, Duration: c.Duration.Seconds(), Seed: c.Seed,
 		Verdict: fragsim.Verdict(c, mean), Mean: mean, Runs: results, Advice: advice, Report: report,
 	}
 	if report != "" {
@@ -138,7 +126,7 @@ func simulateFragments(cmd *cobra.Command, c fragsim.Config, report string, asJS
 	if err := errors.Join(fragsim.WriteTable(w, results), w.Flush()); err != nil {
 		return err
 	}
-	if err := terminal.Prose(cmd.OutOrStdout(), "\n"+out.Verdict+"\n"+strings.TrimSuffix(advice.Text(), "\n")); err != nil {
+	if err := terminal.Prose(cmd.OutOrStdout(), "\n"+out.Verdict+"\n"+strings.TrimSuffix(fragsim.AdviceText(advice), "\n")); err != nil {
 		return err
 	}
 	if report != "" {

@@ -30,11 +30,11 @@ func newSnatLabCommand() *cobra.Command {
 		Short: "Build the paths of scenarios from namespaces, offer more connections than they hold, and count",
 		Long: `Build the path of each scenario from network namespaces, with the kernel's NAT (nft) at every place that translates
 sources, offer it the scenario's connections with the workers of 'weir tcp', wait until nothing changes any more, and print
-what somebody measured, what the plan says and what was counted in one table. Then the same with Weir's own NAT
-('weir lb run --datapath ebpf') in the place of the last translator.
+one table with the published measurement, the plan and the count. Then the same with Weir's own NAT
+('weir lb run --datapath ebpf') as the last translator.
 
-FILE is one of 'weir snat plan'; without it, the tables of the source document and a few cells beside them.
-The last column is what the plateau finder of 'weir tcp client' calls the ceiling; it is not told the plan.
+FILE is one of 'weir snat plan'; without it, the tables of the source document and a few further scenarios.
+The last column is what the plateau finder of 'weir tcp client' calls the ceiling; the finder does not know the plan.
 
 Needs root and nft. A run takes 5 to 40 s, all of them some 15 minutes. Ctrl-C ends it and leaves nothing behind.
 A run that breaks is made once more; one that breaks again is a failed row with its reason, and the others stay.

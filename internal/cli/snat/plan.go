@@ -17,15 +17,15 @@ func newSnatPlanCommand() *cobra.Command {
 	var wanted int64
 	cmd := &cobra.Command{
 		Use:   "plan [KIND | FILE]",
-		Short: "Reckon what a path holds, what breaks first, and what helps",
-		Long: `Reckon the minimum cut of a path from client processes to servers: connections per node and in all, nodes possible,
+		Short: "Calculate how many connections a path holds, what breaks first, and what helps",
+		Long: `Calculate the minimum cut of a path from client processes to servers: connections per node and in all, nodes possible,
 the share that each stage uses, which one breaks first and which next, and new connections per second that can go on.
 
 KIND is azure-lb, azure-nat, aws-nat, aws-regional, gcp-nat, masquerade or ephemeral; its path begins with the ephemeral ports of each
-replica. Longer paths, and tables of scenarios with measured figures beside them, come from a file.
+replica. Longer paths, and tables of scenarios with measured figures, come from a file.
 
-With --for the question is turned round: the fewest nodes, then ports of each, then public addresses that hold so many
-connections, at --rate if that is given. What the flags say is kept (--nodes, --ports, --ips, --replicas), the rest found.
+With --for the question is reversed: the smallest number of nodes, then of ports per node, then of public addresses that hold so
+many connections, at --rate if that is given. Values of flags (--nodes, --ports, --ips, --replicas) are fixed, the rest is found.
 
 Exit code 0 if the demand fits (of a file with measured figures: if none differs; with --for: if one way is possible), 1 if not.`,
 		Example: `  weir snat plan azure-lb --nodes 2 --ips 2 --ports 8000 --replicas 2 --connections 10000

@@ -170,7 +170,7 @@ func (p snatPage) ports() plot.Figure {
 	return c
 }
 
-// rates are connects per second, beside what can go on for ever.
+// rates are connects per second, with the rate that the path sustains.
 func (p snatPage) rates() plot.Chart {
 	series := p.r.Run.Series
 	top := 0.0
@@ -200,7 +200,7 @@ func (p snatPage) use() plot.Bars {
 	return bars
 }
 
-// short cuts a name to what fits beside a bar.
+// short cuts a name to what fits next to a bar.
 func short(name string) string {
 	if r := []rune(name); len(r) > 32 {
 		return string(r[:31]) + "…"

@@ -65,7 +65,7 @@ heartbeats only afterwards, a server that closes silent sockets, and a restart w
 	return cmd
 }
 
-// overrideTraffic lets the flags that make sense beside a file win over it.
+// overrideTraffic lets the flags that make sense together with a file override it.
 func overrideTraffic(cmd *cobra.Command, s *snat.Scenario, t snat.Traffic) {
 	for name, set := range map[string]func(){
 		"policy": func() { s.Traffic.Policy = t.Policy }, "duration": func() { s.Traffic.Duration = t.Duration }, "seed": func() { s.Traffic.Seed = t.Seed },

@@ -38,17 +38,17 @@ func (f *snatFlags) size(cmd *cobra.Command, wanted int64) error {
 	out := v1.SNATSizes{Connections: wanted, Rate: need.Rate, Destinations: f.scenario.Destinations}
 	possible := false
 	for _, spec := range f.ways(f.kinds, given("ports")) {
-		asked := spec
-		asked.Ports, asked.MaxPorts = max(spec.Ports, 0), max(spec.MaxPorts, 0)
+		wanted := spec
+		wanted.Ports, wanted.MaxPorts = max(spec.Ports, 0), max(spec.MaxPorts, 0)
 		one := *f
-		one.stage = asked
+		one.stage = wanted
 		s, err := one.byFlags(cmd, spec.Kind)
 		if err != nil {
 			return err
 		}
 		s.Path[len(s.Path)-1].Ports, s.Path[len(s.Path)-1].MaxPorts = spec.Ports, spec.MaxPorts
 		if spec.Kind == snat.Masquerade || spec.Kind == snat.Ephemeral {
-			s.Path[len(s.Path)-1].Ports = asked.Ports
+			s.Path[len(s.Path)-1].Ports = wanted.Ports
 		}
 		size := s.Size(need)
 		possible = possible || size.Possible

@@ -19,7 +19,7 @@ import (
 func newSnatCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "snat",
-		Short: "Reckon how many connections NAT gateways, load balancers and hosts let through",
+		Short: "Calculate how many connections NAT gateways, load balancers and hosts let through",
 		Long: `Say, before anyone pays for a cluster, how many outbound connections a path holds: by arithmetic (plan), or by
 replaying them in virtual time (simulate); or count it on a path of network namespaces (lab). The vendors' figures are in a
 table with dates and sources (rules).`,

@@ -24,10 +24,10 @@ func newTCPBenchCommand() *cobra.Command {
 	var asJSON, namespace bool
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Hold N connections between a server and a client on this machine, and tell what that takes",
-		Long: `Start servers and clients, as many processes as the open-file limit asks for, open --connections through loopback, hold them
+		Short: "Hold N connections between a server and a client on this machine, and report what that costs",
+		Long: `Start servers and clients, as many processes as the open-file limit requires, open --connections through loopback, hold them
 with heartbeats, and print: time to establish, memory of kernel and programs for each connection, processor time while they
-are held, and how many were lost. What stands in the way is told before ('weir tcp doctor'). Ctrl-C ends all.
+are held, and how many were lost. Limits that are too low are reported first ('weir tcp doctor'). Ctrl-C ends all.
 
 --via takes them through a lab of network namespaces instead (root): clients, a balancer, and --backends servers behind it;
 several paths are compared. Events during the hold show what a path makes of them: a backend killed, cut off or drained,
@@ -71,7 +71,7 @@ Exit codes: 0 all were established and none was lost without an event, 1 otherwi
 	flags := cmd.Flags()
 	flags.IntVar(&f.config.Connections, "connections", 100000, "how many to hold")
 	cli.DurationVar(flags, &f.hold, "hold", 2*time.Minute, "how long, once all are established or a plateau is found")
-	flags.Var(&servers, "server-workers", "processes of the server; auto: as many as the open-file limit asks for")
+	flags.Var(&servers, "server-workers", "processes of the server; auto: as many as the open-file limit requires")
 	measuring.AddReportFlag(cmd, &report, measuring.ReportUsage)
 	flags.BoolVar(&namespace, "namespace", true, "run in a network namespace of its own, with all ports and a hash table of its size, where we are root")
 	flags.BoolVar(&asJSON, "json", false, "print the result as JSON")

@@ -221,8 +221,8 @@ func (b *browser) shot(name string) {
 	clitest.Must(b.t, os.WriteFile(folder+"/"+name+".png", picture.Data, 0o644))
 }
 
-// said are the notes so far.
-func (b *browser) said() []string {
+// allNotes are the notes so far.
+func (b *browser) allNotes() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return append([]string(nil), b.notes...)

@@ -31,7 +31,7 @@ func (f *tcpLoadFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.Float64Var(&f.config.Rate, "rate", 0, "connects a second of all together; 0: as fast as --in-flight allows")
 	flags.IntVar(&f.config.InFlight, "in-flight", 256, "most unfinished connects of a worker")
-	flags.Var(&f.workers, "workers", "processes of the client; auto: as many as the open-file limit asks for")
+	flags.Var(&f.workers, "workers", "processes of the client; auto: as many as the open-file limit requires")
 	cli.DurationVar(flags, &f.config.Heartbeat, "heartbeat", 30*time.Second, "period of each connection, 100ms to 1h")
 	flags.IntVar(&f.config.Misses, "misses", 3, "periods without an answer until a connection is lost, 1 to 100")
 	cli.DurationVar(flags, &f.config.Timeout, "timeout", 10*time.Second, "of a connect, and of the server's hello after it")

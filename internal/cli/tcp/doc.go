@@ -1,2 +1,2 @@
-// Package tcp is weir tcp: how many TCP connections a path holds, and what stands in the way of more.
+// Package tcp is weir tcp: how many TCP connections a path holds, and what limits them.
 package tcp

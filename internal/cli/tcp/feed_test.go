@@ -93,8 +93,8 @@ func TestTCPReportsToStats(t *testing.T) {
 		t.Errorf("after the end: %d connected, %+v", st.Connected, st.Clients)
 	}
 	for _, notes := range []*clitest.LockedBuffer{serverNotes, clientNotes} {
-		if said := regexp.MustCompile(`statistics: .*`).FindAllString(notes.String(), -1); len(said) != 2 || !strings.Contains(said[1], "takes reports again") {
-			t.Errorf("told %q: want the outage and its end, once each", said)
+		if found := regexp.MustCompile(`statistics: .*`).FindAllString(notes.String(), -1); len(found) != 2 || !strings.Contains(found[1], "takes reports again") {
+			t.Errorf("notes %q: want the outage and its end, once each", found)
 		}
 	}
 }
@@ -104,10 +104,10 @@ func TestTCPBenchServesItsPage(t *testing.T) {
 	clitest.TakesSeconds(t)
 	bench, _, notes := tcpProcess(t, (*exec.Cmd).Start, "bench", "--connections", "200", "--workers", "1", "--server-workers", "1", "--hold", "1h",
 		"--heartbeat", "500ms", "--serve-stats", "127.0.0.1:0")
-	said := clitest.WaitFor(t, notes, `http://(127\.0\.0\.1:\d+)/\?token=([A-Z2-7]{26})`)
-	at := said[1]
+	found := clitest.WaitFor(t, notes, `http://(127\.0\.0\.1:\d+)/\?token=([A-Z2-7]{26})`)
+	at := found[1]
 	shownToNobodyElse(t, at)
-	statsState(t, "x:"+said[2]+"@"+at, func(s *stats.State) bool {
+	statsState(t, "x:"+found[2]+"@"+at, func(s *stats.State) bool {
 		return s.Clients.Established == 200 && s.Clients.Live == 1 && s.Expected == 200 && s.Servers.Established == 200 && s.Servers.Live == 1
 	})
 	bench.Process.Signal(os.Interrupt)

@@ -18,7 +18,7 @@ import (
 )
 
 // A real peer, in the same command: what the kernel counts is what was asked for.
-func TestRootTCPBenchBesideAPeer(t *testing.T) {
+func TestRootTCPBenchWithAPeer(t *testing.T) {
 	clitest.TakesSeconds(t)
 	netlabtest.Root(t)
 	netlabtest.Tools(t, "wrk")
@@ -60,7 +60,7 @@ func fakeWrk(t *testing.T, line string) {
 }
 
 // A peer that ends by itself is a row with the reason, and the comparison goes on.
-func TestRootTCPBenchBesideAPeerThatFails(t *testing.T) {
+func TestRootTCPBenchWithAPeerThatFails(t *testing.T) {
 	if !clitest.OwnProcess(t) {
 		return
 	}
@@ -83,7 +83,7 @@ func TestRootTCPBenchBesideAPeerThatFails(t *testing.T) {
 }
 
 // An interrupt leaves what was measured.
-func TestRootTCPBenchBesideAPeerInterrupted(t *testing.T) {
+func TestRootTCPBenchWithAPeerInterrupted(t *testing.T) {
 	if !clitest.OwnProcess(t) {
 		return
 	}

@@ -21,6 +21,7 @@ type tcpProgress struct {
 	started time.Time
 	rows    int
 	last    time.Time
+	before  tcpscale.Report // of the row before
 	plateau string
 	void    bool
 	limited bool
@@ -34,7 +35,7 @@ func newTCPProgress(out io.Writer) *tcpProgress {
 const tcpColumns = "%8s %11s %11s %9s %9s %8s %8s %8s"
 
 func (p *tcpProgress) show(r tcpscale.Report) {
-	if r.Plateau != nil && r.Plateau.Ceiling+r.Plateau.Kind != p.plateau { // its counts go on: told once
+	if r.Plateau != nil && r.Plateau.Ceiling+r.Plateau.Kind != p.plateau { // its counts go on: reported once
 		p.plateau = r.Plateau.Ceiling + r.Plateau.Kind
 		p.last = time.Time{}
 		p.say("%s", r.Plateau.Text)
@@ -43,7 +44,7 @@ func (p *tcpProgress) show(r tcpscale.Report) {
 		p.limited = true
 		p.say("rate limit: %s", rateLimitWords(&r))
 	}
-	if r.Void != "" && !p.void { // told once
+	if r.Void != "" && !p.void { // reported once
 		p.void = true
 		p.say("VOID: %s: times and rates are not the path's", r.Void)
 	}
@@ -56,9 +57,16 @@ func (p *tcpProgress) show(r tcpscale.Report) {
 	if i := r.Interval; i != nil && i.Count > 0 { // of the last second
 		rtt = fmt.Sprintf("%.1fms", i.P99)
 	}
+	began := p.started
+	if !p.before.At.IsZero() {
+		began = p.before.At
+	}
+	since := func(total, before uint64) float64 { // the row before, per second: rows may be seconds apart
+		return float64(total-min(before, total)) / max(r.At.Sub(began).Seconds(), 1)
+	}
 	heading := fmt.Sprintf(tcpColumns, "SECOND", "ESTABLISHED", "CONNECTING", "OPENED/S", "FAILED/S", "LOST", "MISSED", "RTT p99")
 	row := fmt.Sprintf(tcpColumns, fmt.Sprintf("%.0f", now.Sub(p.started).Seconds()), fmt.Sprint(r.Connections.Established), fmt.Sprint(r.Connections.Connecting),
-		fmt.Sprintf("%.0f", r.Rates.Opened), fmt.Sprintf("%.0f", r.Rates.Failed), fmt.Sprint(r.Totals.Lost), fmt.Sprint(r.Heartbeats.Missed), rtt)
+		fmt.Sprintf("%.0f", since(r.Totals.Opened, p.before.Totals.Opened)), fmt.Sprintf("%.0f", since(r.Totals.Failed, p.before.Totals.Failed)), fmt.Sprint(r.Totals.Lost), fmt.Sprint(r.Heartbeats.Missed), rtt)
 	failures := failureWords(r.Failures)
 	switch {
 	case p.live.IsTerminal() && failures != "":
@@ -72,6 +80,7 @@ func (p *tcpProgress) show(r tcpscale.Report) {
 		fmt.Fprintln(p.live, row+"  "+failures)
 	}
 	p.rows++
+	p.before = r
 }
 
 // say prints a line between the rows.

@@ -107,7 +107,7 @@ func TestChromiumFollowsTheTCPStats(t *testing.T) {
 
 	page.server.Close()
 	b.await(`document.getElementById("link").className === "badge bad" && document.getElementById("spoken").textContent.includes("lost")`)
-	quiet := len(b.said()) // the browser itself notes a server that is away
+	quiet := len(b.allNotes()) // the browser itself notes a server that is away
 	b.shot("away-1300-light")
 	page.start(t)
 	b.await(`document.getElementById("link").className === "badge ok"`)
@@ -120,7 +120,7 @@ func TestChromiumFollowsTheTCPStats(t *testing.T) {
 	if b.evaluate("performance.timeOrigin", &later); later != loaded {
 		t.Error("the page was loaded anew")
 	}
-	notes := b.said()
+	notes := b.allNotes()
 	if quiet > 0 || len(notes) > 0 {
 		for _, note := range notes {
 			if !strings.Contains(note, "net::ERR_") {
@@ -242,8 +242,8 @@ func TestChromiumTCPStatsForEverybody(t *testing.T) {
 		}
 	}
 	var violations []string
-	if b.evaluate("violations", &violations); len(violations) > 0 || len(b.said()) > 0 {
-		t.Errorf("the policy was violated: %q; the browser says %q", violations, b.said())
+	if b.evaluate("violations", &violations); len(violations) > 0 || len(b.allNotes()) > 0 {
+		t.Errorf("the policy was violated: %q; the browser says %q", violations, b.allNotes())
 	}
 }
 

@@ -107,10 +107,10 @@ func TestTCPClientExpectsASpread(t *testing.T) {
 		{[]string{"--expect-spread", "5%", "--plain"}, cli.ExitUsage, "names no servers"},
 	} {
 		args := append([]string{"client", "--to", "127.0.0.1:" + ports[0] + ",127.0.0.1:" + ports[1], "--connections", "300", "--workers", "1", "--hold", "1s", "--quiet"}, c.args...)
-		client, _, said := tcpProcess(t, (*exec.Cmd).Start, args...)
+		client, _, output := tcpProcess(t, (*exec.Cmd).Start, args...)
 		client.Wait()
-		if client.ProcessState.ExitCode() != c.code || !strings.Contains(said.String(), c.want) {
-			t.Errorf("%v: exit code %d, want %d and %q\n%s", c.args, client.ProcessState.ExitCode(), c.code, c.want, said)
+		if client.ProcessState.ExitCode() != c.code || !strings.Contains(output.String(), c.want) {
+			t.Errorf("%v: exit code %d, want %d and %q\n%s", c.args, client.ProcessState.ExitCode(), c.code, c.want, output)
 		}
 	}
 }
@@ -225,6 +225,43 @@ func TestRootTCPSilentPathIsFound(t *testing.T) {
 	}
 	if cmd.ProcessState.ExitCode() != cli.ExitFailure || r.Totals.Lost != 300 || r.Totals.Reconnected != 300 || r.Detected.Min() < 1400*time.Millisecond {
 		t.Errorf("exit code %d, %+v, found after %v", cmd.ProcessState.ExitCode(), r.Totals, r.Detected.Min())
+	}
+}
+
+// A path that drops only what clients send. The server evicts them, and its reset is all that some of them hear: it is the path's
+// fault all the same, not that of a server's end.
+func TestRootTCPOneWayPathIsFound(t *testing.T) {
+	clitest.TakesSeconds(t)
+	netlabtest.Tools(t, "nft")
+	lab := netlabtest.Up(t, netlab.Topology{
+		Name: "tcponeway", Namespaces: []netlab.Namespace{{Name: "c"}, {Name: "s"}},
+		Links: []netlab.Link{{
+			A: netlab.End{Namespace: "c", Name: "eth0", Addresses: netlab.Prefixes("10.9.0.1/24")},
+			B: netlab.End{Namespace: "s", Name: "eth0", Addresses: netlab.Prefixes("10.9.0.2/24")},
+		}},
+	})
+	client, server := lab.Namespace("c"), lab.Namespace("s")
+	_, _, notes := tcpProcess(t, server.Start, "server", "--listen", "10.9.0.2:10000", "--workers", "1", "--quiet")
+	clitest.WaitFor(t, notes, "listening on")
+	cmd, out, progress := tcpProcess(t, client.Start, "client", "--to", "10.9.0.2:10000", "--connections", "300", "--heartbeat", "500ms", "--misses", "4", "--timeout", "1s", "--json")
+	clitest.WaitFor(t, progress, `(?m)^ +\d+ +300 `)
+	for _, args := range []string{
+		"add table inet t", "add chain inet t c { type filter hook input priority 0; }", "add rule inet t c tcp dport 10000 drop",
+	} {
+		if text, err := server.Exec(t.Context(), "nft", strings.Fields(args)...); err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, text)
+		}
+	}
+	clitest.WaitFor(t, progress, `(?m)^ +\d+ +0 +\d+ +\d+ +\d+ +300 `) // all are lost
+	cmd.Process.Signal(os.Interrupt)
+	cmd.Wait()
+	var r tcpscale.Report
+	if err := json.Unmarshal([]byte(out.String()), &r); err != nil {
+		t.Fatal(err)
+	}
+	// Evicted: the server's farewell came through. Starved: the tester was, beside other load.
+	if f := r.Failures; f["one_way"]+f["evicted"]+f["starved"] != 300 || f["reset"] > 0 {
+		t.Errorf("%v", f)
 	}
 }
 

@@ -98,7 +98,7 @@ func TestTurnBenchWithChannelData(t *testing.T) {
 	turnBench(t, []string{"direct", "weir"}, 3, "--clients", "3", "--road", "direct-channel")
 }
 
-func TestTurnBenchBesideCoturn(t *testing.T) {
+func TestTurnBenchWithCoturn(t *testing.T) {
 	if !clitest.OwnProcess(t) {
 		return
 	}
@@ -107,7 +107,7 @@ func TestTurnBenchBesideCoturn(t *testing.T) {
 }
 
 // STUNner's own server and coturn in one run. Where STUNner's is not installed the run is refused.
-func TestTurnBenchBesideStunner(t *testing.T) {
+func TestTurnBenchWithStunner(t *testing.T) {
 	netlabtest.Tools(t, "turnserver")
 	stunnerd := os.Getenv("WEIR_STUNNERD")
 	if stunnerd == "" {
@@ -149,8 +149,8 @@ func TestRootTurnBenchOffload(t *testing.T) {
 	for _, mode := range []string{"tcx", "xdp"} {
 		t.Run(mode, func(t *testing.T) {
 			results := turnBench(t, []string{"direct", "weir"}, 2, "--clients", "2", "--road", "direct-channel", "--offload", mode)
-			if said := results[1].Parameters["offload"]; !strings.Contains(said, mode+" on ") {
-				t.Errorf("the gateway's offload is %q", said)
+			if offload := results[1].Parameters["offload"]; !strings.Contains(offload, mode+" on ") {
+				t.Errorf("the gateway's offload is %q", offload)
 			}
 		})
 	}
@@ -218,7 +218,7 @@ func TestTurnBenchInterrupted(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := bench.Turn(ctx, bench.TurnConfig{
-		Clients: 2, Duration: time.Minute, Size: 100, Bandwidth: 1e6, Platform: "local", Road: bench.TurnRoadCat,
+		Clients: 2, Duration: time.Minute, Size: 100, Bandwidth: 1e6, Platform: "local", Path: bench.TurnPathCat,
 		Generator: bench.GeneratorBuiltin, Offload: "none", Network: bench.NetworkAuto, Transport: bench.TransportUDP, Direction: bench.DirectionUp,
 		Run: bench.Run{Binary: os.Args[0], Progress: func(_ float64, what string) {
 			if strings.HasPrefix(what, "direct: 1 of") || strings.HasPrefix(what, "direct: 0 of") {
@@ -281,7 +281,7 @@ func TestTurnBenchKilled(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			if _, err := bench.Turn(ctx, bench.TurnConfig{
-				Clients: 1, Duration: time.Minute, Size: 100, Bandwidth: 1e6, Platform: "local", Road: bench.TurnRoadCat,
+				Clients: 1, Duration: time.Minute, Size: 100, Bandwidth: 1e6, Platform: "local", Path: bench.TurnPathCat,
 				Generator: bench.GeneratorBuiltin, Offload: "none", Network: bench.NetworkAuto, Transport: bench.TransportUDP, Direction: bench.DirectionUp,
 				Run: bench.Run{Binary: os.Args[0], Progress: func(_ float64, what string) {
 					if strings.HasPrefix(what, "direct: ") { // everything is up

@@ -170,7 +170,7 @@ func TestTurnCatLingers(t *testing.T) {
 
 // Both signals end it with every allocation given back: coturn logs a Refresh with lifetime 0 for each.
 func TestTurnCatEndsCleanly(t *testing.T) {
-	server, said := startTurnserver(t)
+	server, output := startTurnserver(t)
 	peer := echoPeer(t)
 	for i, signal := range []os.Signal{os.Interrupt, syscall.SIGTERM} {
 		listen := netlabtest.UDPAddress(t)
@@ -219,9 +219,9 @@ func TestTurnCatEndsCleanly(t *testing.T) {
 		}
 		want := clients * (i + 1)
 		end := time.Now().Add(time.Minute)
-		for ; strings.Count(said.String(), "lifetime=0") < want && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		for ; strings.Count(output.String(), "lifetime=0") < want && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		}
-		if n := strings.Count(said.String(), "lifetime=0"); n != want {
+		if n := strings.Count(output.String(), "lifetime=0"); n != want {
 			t.Errorf("%v: %d allocations given back, want %d", signal, n, want)
 		}
 	}

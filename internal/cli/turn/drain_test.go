@@ -34,13 +34,13 @@ func TestTurnDrains(t *testing.T) {
 	g := startGateway(t, os.Args[0], config, server)
 	fs := newTurnFlows(t, server, allocations, 200*time.Millisecond)
 	fs.goOn()
-	if err := g.Door.Get(t.Context(), "/readyz", nil, new(any)); err != nil && strings.Contains(err.Error(), "503") {
+	if err := g.Admin.Get(t.Context(), "/readyz", nil, new(any)); err != nil && strings.Contains(err.Error(), "503") {
 		t.Fatalf("not ready before the drain: %v", err)
 	}
 
 	g.Cmd.Process.Signal(syscall.SIGTERM)
 	before := g.drains()
-	if err := g.Door.Get(t.Context(), "/readyz", nil, new(any)); err == nil || !strings.Contains(err.Error(), "503") {
+	if err := g.Admin.Get(t.Context(), "/readyz", nil, new(any)); err == nil || !strings.Contains(err.Error(), "503") {
 		t.Errorf("ready while it drains: %v", err)
 	}
 	wantAlternate(t, server, alternate)

@@ -12,14 +12,14 @@ import (
 	"github.com/weir-lb/weir/internal/cli"
 )
 
-func askUsers(ctx context.Context, c *client.Client) (*v1.TurnUserList, error) {
+func queryUsers(ctx context.Context, c *client.Client) (*v1.TurnUserList, error) {
 	return c.Users(ctx, client.UserQuery{Limit: 1000})
 }
 
 // userNames completes a column of a gateway's allocations.
 func userNames(f *cli.ClientFlags, column func(*v1.TurnUser) string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-		list, help := cli.Ask(cmd, f, askUsers)
+		list, help := cli.Query(cmd, f, queryUsers)
 		if list == nil {
 			return help, cli.NoFiles
 		}
@@ -58,7 +58,7 @@ func turnValues() map[string][]string {
 		"weir turn bench --direction": {bench.DirectionUp, bench.DirectionDown},
 		"weir turn bench --with":      bench.TurnPeers(),
 		"--platform":                  {"local"},
-		"--road":                      {bench.TurnRoadCat, "direct-channel"},
+		"--road":                      {bench.TurnPathCat, "direct-channel"},
 		"--generator":                 {"iperf", "builtin", bench.GeneratorAuto},
 		"--offload":                   {"none", "auto", "tcx", "xdp"},
 		"--network":                   {"loopback", "veth", bench.NetworkAuto},

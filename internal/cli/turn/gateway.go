@@ -43,16 +43,16 @@ func newTurnGatewayCommand() *cobra.Command {
 		Long: `Run a TURN gateway until interrupted: clients over UDP, TCP, TLS and DTLS reach, through one port, the peers that its routes
 name, and no others.
 
-The file is Weir's own or one of STUNner's (stunnerd, API v1 or v1alpha1, YAML or JSON); which one, it says by itself. It is
-watched, and so are the certificates that it names: a change (also an atomic rename, also SIGHUP without a change) is taken
-over as a whole, or refused with one line that names file, line, key and remedy. Allocations go on unless the new
-configuration forbids them; only a listener whose address, port or protocol changes is opened anew.
+The file has Weir's own format or STUNner's (stunnerd, API v1 or v1alpha1, YAML or JSON); Weir detects the format from the keys.
+The file and the certificates that it names are watched: a change (also an atomic rename, also SIGHUP without a change) is
+applied as a whole, or refused with one line that names file, line, key and remedy. Allocations continue unless the new
+configuration forbids them; only a listener whose address, port or protocol changes is reopened.
 
-A TURN URI instead of a file is a gateway with one listener, one user and routes to every peer, or to --peers. tls and dtls
-make a certificate for themselves.
+A TURN URI instead of a file is a gateway with one listener, one user and routes to every peer, or to --peers. With
+tls and dtls the gateway makes a self-signed certificate.
 
-Refused as peers, however wide a route is: loopback, link-local, multicast and broadcast addresses and this host's own ones.
-An endpoint that names them opens them: 127.0.0.1:5000.
+These peers are refused even if a route includes them: loopback, link-local, multicast and broadcast addresses, and this host's
+own addresses. An endpoint that names such an address allows it: 127.0.0.1:5000.
 
 A supervisor process holds all sockets: a crash, kill -9 or 'weir turn upgrade' ends no allocation. SIGTERM drains: no new
 allocations, an end when the last one is gone or after --drain-timeout; a second signal ends at once.`,

@@ -68,7 +68,7 @@ func TestTurnGatewayFollowsItsFile(t *testing.T) {
 	rewrite(t, path, gatewayFile(at, "127.0.0.1, 10.0.0.0/8"))
 	g.until("a good change is taken over", func(s *v1.TurnStatus) bool { return s.Config.Generation == 2 && s.Config.Change != nil })
 	rewrite(t, path, strings.Replace(gatewayFile(at, "127.0.0.1"), "routes: [peers]", "routes: [nowhere]", 1))
-	s := g.until("a bad change is told", func(s *v1.TurnStatus) bool { return s.Config.Error != "" })
+	s := g.until("a bad change is reported", func(s *v1.TurnStatus) bool { return s.Config.Error != "" })
 	if want := path + `:3:`; !strings.HasPrefix(s.Config.Error, want) || !strings.Contains(s.Config.Error, `listeners[0].routes[0]: there is no cluster "nowhere"`) || s.Config.Generation != 2 {
 		t.Errorf("error %q", s.Config.Error)
 	}
@@ -130,7 +130,7 @@ clusters: [{name: peers, endpoints: ["127.0.0.1:<1-65535>"]}]
 		t.Fatal(err)
 	}
 	rewrite(t, path, file(other))
-	s := g.until("a taken address is told", func(s *v1.TurnStatus) bool { return s.Config.Error != "" })
+	s := g.until("a taken address is reported", func(s *v1.TurnStatus) bool { return s.Config.Error != "" })
 	if !strings.Contains(s.Config.Error, "admin.healthcheck_endpoint: ") {
 		t.Errorf("error %q", s.Config.Error)
 	}

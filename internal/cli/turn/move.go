@@ -72,8 +72,8 @@ func newTurnImportCommand() *cobra.Command {
 		Use:   "import FILE",
 		Short: "Take up the allocations that weir turn export wrote",
 		Long: `Gives a running gateway the allocations of another one. Their relay addresses must be this host's by now and free, and
-listeners must have the names and addresses they had. What cannot be taken up is counted, and the first reason said:
-exit code 1.`,
+listeners must have the names and addresses they had. Allocations that cannot be imported are counted, and the
+first reason is printed; the exit code is then 1.`,
 		Example: `  weir turn import allocations.json
   weir turn import - < allocations.json`,
 		Args: cobra.ExactArgs(1),

@@ -191,7 +191,7 @@ func TestRootTurnOffloadRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	awaitTurn(t, "another process with all channels in the kernel", func() bool {
-		if err := r.Door.Get(t.Context(), "/status", nil, &now); err != nil || now.PID == before.PID {
+		if err := r.Admin.Get(t.Context(), "/status", nil, &now); err != nil || now.PID == before.PID {
 			return false
 		}
 		return r.kernel()["channels"] == 4

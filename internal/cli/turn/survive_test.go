@@ -81,7 +81,7 @@ func (g *turnGateway) becomes(before v1.TurnStatus) v1.TurnStatus {
 	g.T.Helper()
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		var s v1.TurnStatus
-		if err := g.Door.Get(g.T.Context(), "/status", nil, &s); err == nil && s.PID != before.PID {
+		if err := g.Admin.Get(g.T.Context(), "/status", nil, &s); err == nil && s.PID != before.PID {
 			return s
 		}
 		select {
@@ -108,7 +108,7 @@ func survived(t *testing.T, what string, fs *turnFlows, s v1.TurnStatus) gap {
 }
 
 // The serving process is killed under 200 relayed flows, three times: all go on by themselves, and the sockets were open all the
-// time, so that no client ever heard of a closed port.
+// time, so that no client ever received an error of a closed port.
 func TestTurnSurvivesKill(t *testing.T) {
 	if !clitest.OwnProcess(t) {
 		return

@@ -132,7 +132,7 @@ func systemdUnit(t *testing.T, start, environment, log string) string {
 }
 
 // systemd holds the sockets and the records of a gateway without a supervisor: a restart, a kill and a hang under 200
-// relayed flows lose no allocation, and no client ever hears of a closed port.
+// relayed flows lose no allocation, and no client ever receives an error of a closed port.
 func TestRootTurnSurvivesUnderSystemd(t *testing.T) {
 	if !clitest.OwnProcess(t) {
 		return
@@ -156,7 +156,7 @@ func TestRootTurnSurvivesUnderSystemd(t *testing.T) {
 	unit := systemdUnit(t, fmt.Sprintf("%s turn gateway -c %s --no-supervisor --admin unix:%s", binary, config, socket), clitest.RunAsWeir+"=1", filepath.Join(dir, "log"))
 	s := startSystemd(t, unit)
 	g := &turnGateway{config: config, server: server, Process: &clitest.Process{
-		T: t, Name: "gateway", Door: client.New("unix:"+socket, ""), Socket: socket, Ended: make(chan struct{}),
+		T: t, Name: "gateway", Admin: client.New("unix:"+socket, ""), Socket: socket, Ended: make(chan struct{}),
 	}}
 	first := g.becomes(v1.TurnStatus{})
 	netlabtest.Eventually(t, "the service is active", func() bool { state, _ := s.systemctl("is-active", "weir"); return state == "active" })

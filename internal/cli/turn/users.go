@@ -159,11 +159,11 @@ func relayList(u *v1.TurnUser) string {
 	return addressList(u.Relay, 2) + " as " + addressList(u.RelayPublic, 2)
 }
 
-func addressList(addresses []netip.AddrPort, most int) string {
+func addressList(addresses []netip.AddrPort, maximum int) string {
 	var texts []string
 	for i, a := range addresses {
-		if i == most {
-			texts = append(texts, fmt.Sprintf("+%d", len(addresses)-most))
+		if i == maximum {
+			texts = append(texts, fmt.Sprintf("+%d", len(addresses)-maximum))
 			break
 		}
 		texts = append(texts, a.String())

@@ -77,16 +77,16 @@ func TestTurnUsersAreFilteredSortedAndCut(t *testing.T) {
 
 // The table shows the rate of the time between two askings, and that more exist than it lists.
 func TestTurnUsersTable(t *testing.T) {
-	asked := 0
+	queries := 0
 	api, err := admin.Open(admin.Config{Address: "127.0.0.1:0", Token: clitest.TestToken, Routes: []admin.Route{{Pattern: "GET /users", Answer: func(r *http.Request) (any, error) {
 		question, err := parseTurnQuestion(r.URL.Query())
 		if err != nil {
 			return nil, err
 		}
-		asked++
-		users := []v1.TurnUser{turnUser(1, "alice", "192.0.2.1:1000", uint64(asked)*125_000), turnUser(2, "bob", "192.0.2.2:1000", 0)}
+		queries++
+		users := []v1.TurnUser{turnUser(1, "alice", "192.0.2.1:1000", uint64(queries)*125_000), turnUser(2, "bob", "192.0.2.2:1000", 0)}
 		users[1].LastUp = 0
-		return question.answer(turnNow+int64(asked)*int64(time.Second), slices.Values(users)), nil
+		return question.answer(turnNow+int64(queries)*int64(time.Second), slices.Values(users)), nil
 	}}}})
 	clitest.Must(t, err)
 	go api.Run(t.Context()) //nolint:errcheck // ends with the test

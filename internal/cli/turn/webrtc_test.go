@@ -77,14 +77,14 @@ func TestWebRTCThroughTheGateway(t *testing.T) {
 			clitest.Must(t, err)
 			_, err = caller.AddTrack(tone)
 			clitest.Must(t, err)
-			heard := make(chan struct{})
+			received := make(chan struct{})
 			callee.OnTrack(func(track *webrtc.TrackRemote, _ *webrtc.RTPReceiver) {
 				for range 50 {
 					if _, _, err := track.ReadRTP(); err != nil {
 						return
 					}
 				}
-				close(heard)
+				close(received)
 			})
 			callee.OnDataChannel(func(c *webrtc.DataChannel) {
 				c.OnMessage(func(m webrtc.DataChannelMessage) { _ = c.SendText("echo " + string(m.Data)) })
@@ -105,8 +105,8 @@ func TestWebRTCThroughTheGateway(t *testing.T) {
 					if echo != "echo hello" {
 						t.Fatalf("the data channel gave back %q", echo)
 					}
-				case <-heard:
-					heard, done = nil, true
+				case <-received:
+					received, done = nil, true
 				case <-frames.C:
 					clitest.Must(t, tone.WriteSample(media.Sample{Data: []byte{0xf8, 0xff, 0xfe}, Duration: 20 * time.Millisecond}))
 				case <-deadline:
@@ -196,7 +196,7 @@ func TestChromiumThroughTheGateway(t *testing.T) {
 			}))
 			defer server.Close()
 			query := url.Values{"turn": {uris[protocol]}, "user": {"user1"}, "password": {"passwd1"}}
-			ended, said := startChromium(t, server.URL+"/?"+query.Encode())
+			ended, output := startChromium(t, server.URL+"/?"+query.Encode())
 			var result struct {
 				Echo, Local, Remote, Protocol, Error string
 				Packets                              int
@@ -205,9 +205,9 @@ func TestChromiumThroughTheGateway(t *testing.T) {
 			case text := <-results:
 				clitest.Must(t, json.Unmarshal(text, &result))
 			case err := <-ended:
-				t.Fatalf("chromium ended: %v\n%s", err, said)
+				t.Fatalf("chromium ended: %v\n%s", err, output)
 			case <-time.After(2 * time.Minute):
-				t.Fatalf("chromium told nothing in two minutes:\n%s", said)
+				t.Fatalf("no result from chromium in two minutes:\n%s", output)
 			}
 			if result.Error != "" || result.Echo != "echo hello" || result.Packets < 50 ||
 				result.Local != "relay" || result.Remote != "relay" || result.Protocol != protocol {
@@ -218,15 +218,15 @@ func TestChromiumThroughTheGateway(t *testing.T) {
 }
 
 // startChromium opens a page without a window, until the test ends.
-func startChromium(t *testing.T, page string) (ended chan error, said *clitest.LockedBuffer) {
+func startChromium(t *testing.T, page string) (ended chan error, output *clitest.LockedBuffer) {
 	t.Helper()
 	profile, err := os.MkdirTemp("", "chromium") // t.TempDir is removed while its last helpers may still write
 	clitest.Must(t, err)
-	said, ended = new(clitest.LockedBuffer), make(chan error, 1)
+	output, ended = new(clitest.LockedBuffer), make(chan error, 1)
 	browser := exec.Command("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--disable-quic", "--autoplay-policy=no-user-gesture-required",
 		"--user-data-dir="+profile, page)
-	browser.Stdout, browser.Stderr = said, said
+	browser.Stdout, browser.Stderr = output, output
 	browser.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	clitest.Must(t, browser.Start())
 	gone := make(chan struct{})
@@ -239,5 +239,5 @@ func startChromium(t *testing.T, page string) (ended chan error, said *clitest.L
 		<-gone
 		_ = os.RemoveAll(profile)
 	})
-	return ended, said
+	return ended, output
 }

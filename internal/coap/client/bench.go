@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 	"github.com/weir-lb/weir/internal/dtls/record"
 	"github.com/weir-lb/weir/internal/testbed/measure"
@@ -52,30 +53,6 @@ type BenchConfig struct {
 	Seed           uint64                 // of message ids, tokens and back-off; 0 draws one
 }
 
-// BenchStats counts since the start. Every field but the gauges only grows.
-type BenchStats struct {
-	Requests        uint64 `json:"requests"`         // answered with success (2.xx)
-	Failed          uint64 `json:"failed"`           // answered with an error (4.xx, 5.xx) or RST
-	Lost            uint64 `json:"lost"`             // requests without an answer after all retransmissions
-	Retransmissions uint64 `json:"retransmissions"`  // of requests
-	Errors          uint64 `json:"errors"`           // transmission errors: requests lost, failed, and failed handshakes
-	Handshakes      uint64 `json:"handshakes"`       // completed
-	Rehandshakes    uint64 `json:"rehandshakes"`     // completed or begun by a client that had had a session
-	HandshakeErrors uint64 `json:"handshake_errors"` // timed out or refused
-	LostSessions    uint64 `json:"lost_sessions"`    // sessions given up: fatal alert or a lost request
-	Rebinds         uint64 `json:"rebinds"`          // changes of a client's source port
-	Moves           uint64 `json:"moves"`            // of those, to another source address (BenchConfig.From)
-	PathChallenges  uint64 `json:"path_challenges"`  // of the server, answered, after a change of address (RFC 9853)
-	FirstBlocks     uint64 `json:"first_blocks"`     // answers of which only the first block was taken (RFC 7959)
-	Refused         uint64 `json:"refused"`          // datagrams the kernel or the server's host refused (nothing listens, no buffer)
-	Stray           uint64 `json:"stray"`            // datagrams and records that belong to nothing (late duplicates, forgeries)
-	Notifications   uint64 `json:"notifications"`    // received, in mode observe
-	Served          uint64 `json:"served"`           // requests of the server answered, or notifications sent to it, in the reverse modes
-	Blocks          uint64 `json:"blocks"`           // messages behind the first one of a transfer in blocks
-	Resumed         uint64 `json:"resumed"`          // of the handshakes, those that resumed a session
-	Clients         int    `json:"clients"`          // gauge: clients with a session (or started, without DTLS)
-}
-
 // Snapshot is what the live callback gets every BenchConfig.LiveEvery.
 type Snapshot struct {
 	Elapsed  time.Duration // since the first request of the first client
@@ -85,20 +62,19 @@ type Snapshot struct {
 	P50, P99 time.Duration // round-trip times of the interval; 0 without an answer
 }
 
+// BenchStats and Group are public types: what `weir coap bench --json` prints.
+type (
+	BenchStats = v1.CoAPBenchStats
+	Group      = v1.CoAPBenchGroup
+)
+
 // BenchResult is the end of a load.
 type BenchResult struct {
-	Stats     BenchStats       `json:"stats"`
-	Setup     time.Duration    `json:"-"`   // creation of clients and all handshakes
-	Elapsed   time.Duration    `json:"-"`   // request phase
-	RTT       *measure.Latency `json:"rtt"` // of answered requests, first transmission to answer
-	Handshake *measure.Latency `json:"handshake"`
-	Groups    []Group          `json:"groups"` // how evenly the clients were served
-	CPU       time.Duration    `json:"-"`      // user and system time of this process in the request phase
-}
-
-// Group is a set of clients that had about the same number of answered requests.
-type Group struct {
-	Clients int    `json:"clients"`
-	From    uint64 `json:"from"`
-	To      uint64 `json:"to"`
+	Stats     BenchStats
+	Setup     time.Duration    // creation of clients and all handshakes
+	Elapsed   time.Duration    // request phase
+	RTT       *measure.Latency // of answered requests, first transmission to answer
+	Handshake *measure.Latency
+	Groups    []Group       // how evenly the clients were served
+	CPU       time.Duration // user and system time of this process in the request phase
 }

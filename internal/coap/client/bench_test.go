@@ -47,7 +47,7 @@ func TestBench(t *testing.T) {
 			if last.Interval.Requests > 0 && last.P50 == 0 {
 				t.Errorf("the last snapshot has answers and no latency: %+v", last)
 			}
-			if len(r.Groups) != 1 || r.Groups[0] != (Group{20, 10, 10}) {
+			if len(r.Groups) != 1 || r.Groups[0] != (Group{Clients: 20, From: 10, To: 10}) {
 				t.Errorf("groups %+v", r.Groups)
 			}
 			if test.secure && (r.Stats.Handshakes != 20 || p.accepted.Load() != 20 || r.Handshake.Count() != 20) {

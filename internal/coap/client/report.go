@@ -40,7 +40,7 @@ func (r *reporter) look(end bool) {
 	total := r.b.total().stats
 	if r.live != nil {
 		r.live(Snapshot{
-			Elapsed: now.Sub(r.begun), Total: total, Interval: total.since(&r.previous), Period: period,
+			Elapsed: now.Sub(r.begun), Total: total, Interval: statsSince(&total, &r.previous), Period: period,
 			P50: interval.Quantile(0.5), P99: interval.Quantile(0.99),
 		})
 	}
@@ -104,7 +104,7 @@ func (r *reporter) take() *measure.Latency {
 	return interval
 }
 
-func (s *BenchStats) add(o *BenchStats) {
+func addStats(s, o *BenchStats) {
 	s.Requests += o.Requests
 	s.Failed += o.Failed
 	s.Lost += o.Lost
@@ -128,7 +128,7 @@ func (s *BenchStats) add(o *BenchStats) {
 }
 
 // since subtracts the counters of o; gauges stay.
-func (s *BenchStats) since(o *BenchStats) BenchStats {
+func statsSince(s, o *BenchStats) BenchStats {
 	return BenchStats{
 		Requests: s.Requests - o.Requests, Failed: s.Failed - o.Failed, Lost: s.Lost - o.Lost,
 		Retransmissions: s.Retransmissions - o.Retransmissions, Errors: s.Errors - o.Errors,

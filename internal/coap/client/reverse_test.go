@@ -193,7 +193,7 @@ func TestBenchModes(t *testing.T) {
 				t.Fatal(err)
 			}
 			st := &r.Stats
-			if st.Requests != clients*each || st.Errors+st.Lost+st.Failed != 0 || len(r.Groups) != 1 || r.Groups[0] != (Group{clients, each, each}) {
+			if st.Requests != clients*each || st.Errors+st.Lost+st.Failed != 0 || len(r.Groups) != 1 || r.Groups[0] != (Group{Clients: clients, From: each, To: each}) {
 				t.Errorf("%+v, %+v", st, r.Groups)
 			}
 			seen := s.answered.Load()

@@ -322,7 +322,7 @@ func (b *bench) total() report {
 	for _, w := range b.workers {
 		w.mu.Lock()
 		r := &w.shared
-		sum.stats.add(&r.stats)
+		addStats(&sum.stats, &r.stats)
 		sum.phase = min(sum.phase, r.phase)
 		sum.ready += r.ready
 		sum.ended += r.ended

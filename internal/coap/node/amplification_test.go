@@ -218,7 +218,10 @@ func everyQuery(l *listener) (all []query) {
 		for _, block := range []int{0, 6, 7, 1<<4 | 2, 100 << 4} {
 			all = append(all, query{path: path, queries: []string{"rlen=8192"}, accept: -1, block: block})
 		}
-		all = append(all, query{path: path, accept: -1, block: -1, payload: 40}, query{path: path, accept: -1, block: -1, observe: true}, query{path: path, accept: -1, block: -1, echo: []byte("guess1")})
+		all = append(all, query{path: path, accept: -1, block: -1, payload: 40}, query{path: path, accept: -1, block: -1, echo: []byte("guess1")})
+	}
+	for _, path := range paths { // last: from here on there are observers, which are notified while time passes
+		all = append(all, query{path: path, accept: -1, block: -1, observe: true})
 	}
 	return all
 }

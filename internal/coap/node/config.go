@@ -1,6 +1,7 @@
 package node
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,17 +10,21 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/cluster"
+	"github.com/weir-lb/weir/internal/coap/credentials"
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 )
 
 // Config is one server process. Zero values take the defaults named.
 type Config struct {
-	Listen []string `yaml:"listen,omitempty" default:"none" bounds:"HOST:PORT or :PORT"` // addresses of plain CoAP over UDP
-	DTLS   []string `yaml:"dtls,omitempty" default:"none" bounds:"HOST:PORT or :PORT"`   // addresses of CoAP over DTLS outside of a cluster
+	Listen []string `yaml:"listen,omitempty" default:"none" bounds:"HOST:PORT or :PORT"`     // addresses of plain CoAP over UDP
+	DTLS   []string `yaml:"dtls,omitempty" default:"none" bounds:"HOST:PORT or :PORT"`       // addresses of CoAP over DTLS outside of a cluster
+	TCP    []string `yaml:"listen_tcp,omitempty" default:"none" bounds:"HOST:PORT or :PORT"` // addresses of CoAP over TCP
+	TLS    []string `yaml:"listen_tls,omitempty" default:"none" bounds:"HOST:PORT or :PORT"` // addresses of CoAP over TLS
 	// Cluster: nodes that share sessions by connection id; adds a DTLS listener for each own node.
 	Cluster *cluster.Config `yaml:"cluster,omitempty" default:"none"`
 
@@ -29,12 +34,22 @@ type Config struct {
 	MaxSessions int           `yaml:"max_sessions,omitempty" default:"65536" range:"1 to 16777216"` // sessions of each worker
 	SessionIdle time.Duration `yaml:"session_idle,omitempty" default:"never" range:"10s to 8760h"`  // closes DTLS sessions that have been silent for so long
 
+	StreamIdle time.Duration `yaml:"stream_idle,omitempty" default:"1h" range:"10s to 8760h"` // closes TCP and TLS connections that have been silent for so long
+
 	// Trusted: sources whose plain requests are answered in full at once: in a network in which nobody can forge a source.
 	// Others but loopback get at most three times what they send until they have proven their address.
 	Trusted []netip.Prefix `yaml:"trusted,omitempty" default:"none" bounds:"prefixes"`
 
 	PSKFile         string `yaml:"psk_file,omitempty" default:"none"`                                      // file of IDENTITY=BASE64 lines
 	DemoCredentials *bool  `yaml:"demo_credentials,omitempty" default:"true without psk_file, else false"` // accept the public identities of Californium's sandbox
+
+	// Certificate and PrivateKey: PEM files, for DTLS and TLS. A private key without a certificate is a raw public key, over DTLS only.
+	Certificate string   `yaml:"certificate,omitempty" default:"none, with demo_credentials one that ends with the process"` // PEM file of the chain, the own certificate first
+	PrivateKey  string   `yaml:"private_key,omitempty" default:"none"`                                                       // PEM file
+	Trust       []string `yaml:"trust,omitempty" default:"none"`                                                             // PEM files of certificates and raw public keys of clients
+	TrustAll    bool     `yaml:"trust_all,omitempty" default:"false"`                                                        // trust the certificate or raw public key of every client
+	ClientCerts string   `yaml:"client_auth,omitempty" default:"none" bounds:"none, wanted or needed"`                       // whether clients are asked for certificates, or raw public keys
+	Resume      *bool    `yaml:"resumption,omitempty" default:"true"`                                                        // let clients resume DTLS sessions
 
 	Benchmark *bool `yaml:"benchmark,omitempty" default:"true"` // serve /benchmark
 	// BlockSize: longest payload of a message in bytes, a power of two; longer ones are sent in blocks.
@@ -43,11 +58,13 @@ type Config struct {
 	Plugtest      bool          `yaml:"plugtest,omitempty" default:"false"`
 	SeparateDelay time.Duration `yaml:"separate_delay,omitempty" default:"1s" range:"0s to 1m"` // delay of the answers of /separate
 
-	// Credentials are the certificates of the DTLS listeners and whom they trust; nil: pre-shared keys only. Store replaces them
-	// while the node serves. ClientAuth says whether clients are asked for certificates.
+	// Credentials are the certificates of the DTLS listeners and whom they trust; nil: those of the files. Store replaces them
+	// while the node serves. ClientAuth says whether clients are asked for certificates; ClientCerts, if not empty, says it too.
 	Credentials *atomic.Pointer[handshake.Credentials] `yaml:"-"`
 	ClientAuth  handshake.ClientAuth                   `yaml:"-"`
-	// Resumption lets clients resume DTLS sessions; nil: every handshake is a full one.
+	// TLSConfig is that of the TLS listeners; nil: with the certificate of the files.
+	TLSConfig *tls.Config `yaml:"-"`
+	// Resumption is what several nodes share to resume DTLS sessions; nil: this node has its own, if Resume says so.
 	Resumption *handshake.Resumption `yaml:"-"`
 
 	Version string       `yaml:"-"` // the "server" line of /context is "Weir " and this
@@ -60,30 +77,23 @@ const (
 	maxCID     = 16
 	maxWorkers = 256
 
+	maxConnections = 16384 // of TCP and TLS, per worker
+
 	minSessionIdle = 10 * time.Second
 	maxSessionIdle = 365 * 24 * time.Hour
 )
 
 // Validate reports the first invalid value, with its key.
 func (c *Config) Validate() error {
-	if len(c.Listen) == 0 && len(c.DTLS) == 0 && c.Cluster == nil {
-		return errors.New("listen: nothing to serve; set listen, dtls or cluster, for example listen: [\":5783\"]")
+	if len(c.Listen)+len(c.DTLS)+len(c.TCP)+len(c.TLS) == 0 && c.Cluster == nil {
+		return errors.New("listen: nothing to serve; set listen, dtls, listen_tcp, listen_tls or cluster, for example listen: [\":5783\"]")
 	}
 	taken := map[string]string{}
-	for _, list := range []struct {
-		key   string
-		items []string
-	}{{"listen", c.Listen}, {"dtls", c.DTLS}} {
-		for i, address := range list.items {
-			key := fmt.Sprintf("%s[%d]", list.key, i)
-			if err := checkAddress(address); err != nil {
-				return fmt.Errorf("%s: %w", key, err)
-			}
-			if other, ok := taken[address]; ok && !freePort(address) {
-				return fmt.Errorf("%s: %s is taken by %s; each listener needs its own", key, address, other)
-			}
-			taken[address] = key
-		}
+	if err := checkAddresses(taken, addressList{"listen", c.Listen}, addressList{"dtls", c.DTLS}); err != nil {
+		return err
+	}
+	if err := checkAddresses(map[string]string{}, addressList{"listen_tcp", c.TCP}, addressList{"listen_tls", c.TLS}); err != nil {
+		return err
 	}
 	if c.Cluster != nil {
 		if err := c.Cluster.Validate(); err != nil {
@@ -96,6 +106,29 @@ func (c *Config) Validate() error {
 		}
 	}
 	return c.validateSizes()
+}
+
+// addressList is the addresses of one key.
+type addressList struct {
+	key   string
+	items []string
+}
+
+// checkAddresses checks addresses of one protocol below that of CoAP, and enters them in taken.
+func checkAddresses(taken map[string]string, lists ...addressList) error {
+	for _, list := range lists {
+		for i, address := range list.items {
+			key := fmt.Sprintf("%s[%d]", list.key, i)
+			if err := checkAddress(address); err != nil {
+				return fmt.Errorf("%s: %w", key, err)
+			}
+			if other, ok := taken[address]; ok && !freePort(address) {
+				return fmt.Errorf("%s: %s is taken by %s; each listener needs its own", key, address, other)
+			}
+			taken[address] = key
+		}
+	}
+	return nil
 }
 
 func (c *Config) validateSizes() error {
@@ -115,8 +148,18 @@ func (c *Config) validateSizes() error {
 		return fmt.Errorf("max_sessions: %d is not between 0 (default) and %d", c.MaxSessions, 1<<24)
 	case c.SessionIdle != 0 && (c.SessionIdle < minSessionIdle || c.SessionIdle > maxSessionIdle):
 		return fmt.Errorf("session_idle: %s is not 0 (never) and not between %s and %s", c.SessionIdle, minSessionIdle, maxSessionIdle)
+	case c.StreamIdle != 0 && (c.StreamIdle < minSessionIdle || c.StreamIdle > maxSessionIdle):
+		return fmt.Errorf("stream_idle: %s is not between %s and %s", c.StreamIdle, minSessionIdle, maxSessionIdle)
 	case c.BlockSize != 0 && (c.BlockSize < 16 || c.BlockSize > 1024 || c.BlockSize&(c.BlockSize-1) != 0):
 		return fmt.Errorf("block_size: %d is no block size of RFC 7959; use 16, 32, 64, 128, 256, 512 or 1024", c.BlockSize)
+	case c.ClientCerts != "" && !slices.Contains([]string{"none", "wanted", "needed"}, strings.ToLower(c.ClientCerts)):
+		return fmt.Errorf("client_auth: %q is not none, wanted or needed", c.ClientCerts)
+	case c.Certificate != "" && c.PrivateKey == "":
+		return errors.New("certificate: it needs private_key, the key that it was made for")
+	case len(c.TLS) > 0 && c.TLSConfig == nil && c.Certificate == "" && !c.demo():
+		return errors.New("listen_tls: TLS needs certificate and private_key; weir coap certs writes some for tests")
+	case c.clientAuth() != handshake.ClientAuthNone && c.Credentials == nil && !c.TrustAll && len(c.Trust) == 0 && !c.demo():
+		return errors.New("client_auth: no client can be trusted; set trust, or trust_all")
 	case c.SeparateDelay < 0 || c.SeparateDelay > time.Minute:
 		return fmt.Errorf("separate_delay: %s is not between 0 and 1m", c.SeparateDelay)
 	}
@@ -210,6 +253,33 @@ func (c *Config) demo() bool {
 	return c.PSKFile == ""
 }
 
+// files are the certificate files of the configuration.
+func (c *Config) files() credentials.Files {
+	return credentials.Files{Certificate: c.Certificate, PrivateKey: c.PrivateKey, Trust: c.Trust, TrustAll: c.TrustAll}
+}
+
+// CredentialFiles are the files of keys and certificates, to watch for a change.
+func (c *Config) CredentialFiles() []string {
+	names := c.files().Names()
+	if c.PSKFile != "" {
+		names = append(names, c.PSKFile)
+	}
+	return names
+}
+
+// clientAuth says whether clients are asked for certificates.
+func (c *Config) clientAuth() handshake.ClientAuth {
+	switch strings.ToLower(c.ClientCerts) {
+	case "none":
+		return handshake.ClientAuthNone
+	case "wanted":
+		return handshake.ClientAuthWanted
+	case "needed":
+		return handshake.ClientAuthNeeded
+	}
+	return c.ClientAuth
+}
+
 // WithDefaults fills in what was left out.
 func (c Config) WithDefaults() Config {
 	if c.CIDLength == 0 {
@@ -220,6 +290,9 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.MaxSessions == 0 {
 		c.MaxSessions = 65536
+	}
+	if c.Resume == nil {
+		c.Resume = new(true)
 	}
 	if c.Benchmark == nil {
 		c.Benchmark = new(true)

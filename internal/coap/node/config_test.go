@@ -26,6 +26,12 @@ func TestConfigValidate(t *testing.T) {
 		"session_idle: 1s is not 0 (never) and not between": {DTLS: []string{":0"}, SessionIdle: time.Second},
 		"session_idle: -1h0m0s is not 0 (never)":            {DTLS: []string{":0"}, SessionIdle: -time.Hour},
 		"separate_delay: 1h0m0s is not between":             {DTLS: []string{":0"}, SeparateDelay: time.Hour},
+		`client_auth: "maybe" is not none`:                  {DTLS: []string{":0"}, ClientCerts: "maybe"},
+		"client_auth: no client can be trusted":             {DTLS: []string{":0"}, ClientCerts: "needed", PSKFile: "keys"},
+		"certificate: it needs private_key":                 {DTLS: []string{":0"}, Certificate: "server.pem"},
+		"listen_tls: TLS needs certificate":                 {TLS: []string{":0"}, PSKFile: "keys"},
+		"listen_tls[0]: :5684 is taken by listen_tcp[0]":    {TCP: []string{":5684"}, TLS: []string{":5684"}},
+		"stream_idle: 1s is not between":                    {TCP: []string{":0"}, StreamIdle: time.Second},
 		"trusted[1]: invalid Prefix is no prefix": {
 			Listen: []string{":0"}, Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), {}},
 		},
@@ -76,11 +82,14 @@ func TestPSKFile(t *testing.T) {
 		}
 		return path
 	}
-	c, err := LoadCredentials(write("# devices\n\n one = c2VjcmV0 \ntwo=AAE=\n"), false)
+	c, err := LoadCredentials(write("# devices\n\n one = c2VjcmV0 \ntwo=AAE=\nthree=:0x736573616D65\n"), false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if key, ok := c.PSK([]byte("one")); !ok || string(key) != "secret" {
+		t.Errorf("%q %t", key, ok)
+	}
+	if key, ok := c.PSK([]byte("three")); !ok || string(key) != "sesame" { // as Californium writes it
 		t.Errorf("%q %t", key, ok)
 	}
 	if key, ok := c.PSK([]byte("two")); !ok || string(key) != "\x00\x01" {
@@ -94,6 +103,7 @@ func TestPSKFile(t *testing.T) {
 		"a=AAE=\nb":                        "devices.psk:2: no identity; write IDENTITY=BASE64",
 		"=AAE=":                            "devices.psk:1: no identity",
 		"a=secret!":                        `devices.psk:1: the key is no base64`,
+		"a=:0x123":                         `devices.psk:1: the key behind :0x`,
 		"a=":                               `devices.psk:1: the key has 0 bytes`,
 		"a=AAE=\na=AAE=":                   `devices.psk:2: this identity appears twice`,
 		strings.Repeat("i", 129) + "=AAE=": "devices.psk:1: identity of 129 bytes",

@@ -63,7 +63,7 @@ func (l *listener) context(r *resource.Request, extended bool) {
 	if !ok || !r.NoQuery() {
 		return
 	}
-	info := owner(r.Session).peer.Info()
+	info := owner(r.Session).info()
 	fields := contextOf(&info, l.nodeID, l.cfg.Version, extended)
 	r.Answer(message.Content, format, render(format, "context", fields))
 }
@@ -73,7 +73,8 @@ func serveMyIP(r *resource.Request) {
 	if !ok || !r.NoQuery() {
 		return
 	}
-	addr := netip.AddrPortFrom(owner(r.Session).peer.Addr().Addr().Unmap(), owner(r.Session).peer.Addr().Port())
+	addr := owner(r.Session).addr()
+	addr = netip.AddrPortFrom(addr.Addr().Unmap(), addr.Port())
 	if format == message.Text {
 		r.Answer(message.Content, format, []byte(addr.String()))
 		return

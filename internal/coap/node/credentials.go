@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -23,7 +24,7 @@ const (
 	maxPSK         = 64       // bytes, RFC 4279 section 5.3
 )
 
-// LoadCredentials reads a file of "identity=base64" lines ("#" starts a comment line); path may be empty. demo adds the public identities
+// LoadCredentials reads a file of "identity=base64" or "identity=:0xhex" lines ("#" starts a comment line); path may be empty. demo adds the public identities
 // of Californium's sandbox. Errors name file, line and remedy, never a key, nor an identity, which with the columns swapped is one.
 func LoadCredentials(path string, demo bool) (*Credentials, error) {
 	c := &Credentials{keys: map[string][]byte{}, demo: demo}
@@ -57,9 +58,9 @@ func (c *Credentials) add(line string) error {
 	if len(identity) > maxPSKIdentity {
 		return fmt.Errorf("identity of %d bytes, at most %d", len(identity), maxPSKIdentity)
 	}
-	key, err := base64.StdEncoding.DecodeString(encoded)
+	key, err := decodeKey(encoded)
 	if err != nil {
-		return errors.New("the key is no base64; encode it, for example with: printf %s SECRET | base64")
+		return err
 	}
 	if len(key) == 0 || len(key) > maxPSK {
 		return fmt.Errorf("the key has %d bytes, want 1 to %d", len(key), maxPSK)
@@ -69,6 +70,22 @@ func (c *Credentials) add(line string) error {
 	}
 	c.keys[identity] = key
 	return nil
+}
+
+// decodeKey reads a key in base64 or, behind ":0x", in hexadecimal digits: the two forms of Californium's key stores.
+func decodeKey(text string) ([]byte, error) {
+	if digits, ok := strings.CutPrefix(text, ":0x"); ok {
+		key, err := hex.DecodeString(digits)
+		if err != nil {
+			return nil, errors.New("the key behind :0x is not an even number of hexadecimal digits")
+		}
+		return key, nil
+	}
+	key, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, errors.New("the key is no base64; encode it, for example with: printf %s SECRET | base64")
+	}
+	return key, nil
 }
 
 // PSK returns the key of an identity.

@@ -7,6 +7,7 @@ import (
 	"github.com/weir-lb/weir/internal/coap/exchange"
 	"github.com/weir-lb/weir/internal/coap/message"
 	"github.com/weir-lb/weir/internal/coap/resource"
+	"github.com/weir-lb/weir/internal/coap/stream/streamserver"
 	"github.com/weir-lb/weir/internal/dtls/engine"
 )
 
@@ -18,19 +19,29 @@ type worker interface {
 	Post(f func()) bool
 }
 
-// handler serves the peers of one engine worker. Only that worker's goroutine uses it.
-type handler struct {
+// core is what the handlers of datagrams and of connections have in common: the server of one worker. Only that worker's goroutine
+// uses it.
+type core struct {
 	listener *listener
-	worker   worker
 	endpoint *exchange.Endpoint
 	server   *resource.Server
 	wake     time.Duration // requested time of the next Tick
-	echoes   echoes
-	message  message.Message // a datagram looked at before it is served
+	worker   interface {
+		WakeAt(at time.Duration)
+		Post(f func()) bool
+	}
+}
+
+// handler serves the peers of one engine worker.
+type handler struct {
+	core
+	worker  worker
+	echoes  echoes
+	message message.Message // a datagram looked at before it is served
 }
 
 func newHandler(l *listener, w worker, seed uint64) *handler {
-	h := &handler{listener: l, worker: w, wake: engine.Never, echoes: newEchoes(l.echo)}
+	h := &handler{core: core{listener: l, worker: w, wake: engine.Never}, worker: w, echoes: newEchoes(l.echo)}
 	h.server = resource.New(resource.Config{Tree: l.tree, Guard: guard{h}, Exponent: l.cfg.exponent(), Post: w.Post, Wake: h.wakeAt})
 	h.endpoint = exchange.New(exchange.Config{
 		Seed: seed, Supported: resource.Supported, Proven: h.reached, Notified: h.server.Notified,
@@ -42,7 +53,8 @@ func newHandler(l *listener, w worker, seed uint64) *handler {
 // session is one peer. It is the Owner of its resource.Session.
 type session struct {
 	resource.Session
-	peer *engine.Peer
+	peer *engine.Peer       // nil over TCP and TLS
+	conn *streamserver.Peer // nil over UDP and DTLS
 
 	probed netip.AddrPort // the address that the newest Reply.Probe went to
 }
@@ -72,11 +84,34 @@ func ownerOf(s *exchange.Session) *session {
 }
 
 // wakeAt asks the worker for a Tick no later than at.
-func (h *handler) wakeAt(at time.Duration) {
-	if at < h.wake {
-		h.wake = at
-		h.worker.WakeAt(at)
+func (c *core) wakeAt(at time.Duration) {
+	if at < c.wake {
+		c.wake = at
+		c.worker.WakeAt(at)
 	}
+}
+
+// awaken asks for a Tick at the time of the next pending message.
+func (c *core) awaken() {
+	if due, ok := c.endpoint.Next(); ok {
+		c.wakeAt(due)
+	}
+}
+
+// Tick implements [engine.Handler] and [streamserver.Handler].
+func (c *core) Tick(now time.Duration) time.Duration {
+	c.endpoint.Tick(now)
+	c.wake = min(c.server.Tick(now), engine.Never)
+	if due, ok := c.endpoint.Next(); ok {
+		c.wake = min(c.wake, due)
+	}
+	return c.wake
+}
+
+// close forgets a session that ended.
+func (c *core) close(s *session) {
+	c.server.Forget(&s.Session)
+	c.endpoint.Forget(&s.Session.Session)
 }
 
 // echoed looks for an Echo option that proves the peer's address (RFC 9175 section 2.4).
@@ -103,27 +138,14 @@ func (h *handler) Serve(p *engine.Peer, in, out []byte, now time.Duration) []byt
 		out = out[:0:max(0, min(cap(out), p.Budget()))]
 	}
 	out = h.endpoint.Receive(&s.Session.Session, in, out, now)
-	if due, ok := h.endpoint.Next(); ok {
-		h.wakeAt(due)
-	}
+	h.awaken()
 	return out
-}
-
-// Tick implements [engine.Handler].
-func (h *handler) Tick(now time.Duration) time.Duration {
-	h.endpoint.Tick(now)
-	h.wake = min(h.server.Tick(now), engine.Never)
-	if due, ok := h.endpoint.Next(); ok {
-		h.wake = min(h.wake, due)
-	}
-	return h.wake
 }
 
 // Closed implements [engine.Handler].
 func (h *handler) Closed(p *engine.Peer, _ time.Duration) {
 	if s, ok := p.State.(*session); ok {
-		h.server.Forget(&s.Session)
-		h.endpoint.Forget(&s.Session.Session)
+		h.close(s)
 		p.State = nil
 	}
 }

@@ -14,17 +14,21 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/cluster"
+	"github.com/weir-lb/weir/internal/coap/credentials"
 	"github.com/weir-lb/weir/internal/coap/resource"
+	"github.com/weir-lb/weir/internal/coap/stream/streamserver"
 	"github.com/weir-lb/weir/internal/dtls/engine"
+	"github.com/weir-lb/weir/internal/dtls/handshake"
 )
 
 // Node is an open server process: its listeners and their engines.
 type Node struct {
-	cfg         Config
-	listeners   []*listener
-	plugtest    *plugtest // nil without
-	credentials atomic.Pointer[Credentials]
-	ran         atomic.Bool
+	cfg       Config
+	listeners []*listener
+	plugtest  *plugtest // nil without
+	keys      keys
+	resume    *handshake.Resumption // nil: DTLS sessions are not resumed
+	ran       atomic.Bool
 
 	mu         sync.Mutex
 	generation uint64 // of the credentials; guarded by mu
@@ -36,16 +40,17 @@ type listener struct {
 	cfg       *Config
 	secure    bool
 	nodeID    *uint32
-	cluster   *cluster.Cluster // nil outside of a cluster
-	engine    *engine.Engine
+	cluster   *cluster.Cluster     // nil outside of a cluster
+	engine    *engine.Engine       // UDP, DTLS; else nil
+	streams   *streamserver.Server // TCP, TLS; else nil
 	tree      *resource.Tree
 	plugtest  *plugtest // of the Node; nil without
 	benchmark []byte
 	echo      echoKey
 
 	mu       sync.Mutex
-	handlers []*handler // by creation; guarded by mu
-	shares   []share    // last counters of each handler; guarded by mu
+	handlers []*core // by creation; guarded by mu
+	shares   []share // last counters of each handler; guarded by mu
 }
 
 // Open checks cfg, loads the credentials and opens every socket. On error nothing stays open.
@@ -54,12 +59,14 @@ func Open(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	cfg = cfg.WithDefaults()
-	credentials, err := LoadCredentials(cfg.PSKFile, cfg.demo())
-	if err != nil {
+	n := &Node{cfg: cfg, generation: 1}
+	if err := n.loadKeys(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, generation: 1}
-	n.credentials.Store(credentials)
+	var err error
+	if n.resume, err = n.resumption(); err != nil {
+		return nil, err
+	}
 	if cfg.Plugtest {
 		n.plugtest = newPlugtest(time.Now)
 	}
@@ -81,6 +88,16 @@ func (n *Node) open() error {
 		l := &listener{secure: true, nodeID: n.cfg.NodeID}
 		if err := n.listen(l, address); err != nil {
 			return fmt.Errorf("coaps listener: %w", err)
+		}
+	}
+	for _, address := range n.cfg.TCP {
+		if err := n.listenStream(&listener{nodeID: n.cfg.NodeID}, address); err != nil {
+			return fmt.Errorf("coap+tcp listener: %w", err)
+		}
+	}
+	for _, address := range n.cfg.TLS {
+		if err := n.listenStream(&listener{secure: true, nodeID: n.cfg.NodeID}, address); err != nil {
+			return fmt.Errorf("coaps+tcp listener: %w", err)
 		}
 	}
 	if n.cfg.Cluster == nil {
@@ -105,10 +122,7 @@ func (n *Node) listen(l *listener, address string) error {
 	if err != nil {
 		return err
 	}
-	l.cfg = &n.cfg
-	l.plugtest = n.plugtest
-	l.tree = l.newTree()
-	l.benchmark = benchmarkBody()
+	n.prepare(l)
 	l.echo = newEchoKey()
 	cfg := engine.Config{
 		Listen: addr, Workers: n.cfg.Workers, Plain: !l.secure, MaxSessions: n.cfg.MaxSessions, SessionIdle: n.cfg.SessionIdle,
@@ -120,8 +134,8 @@ func (n *Node) listen(l *listener, address string) error {
 		if l.nodeID != nil {
 			owner = *l.nodeID
 		}
-		cfg.PSK = func(identity []byte) ([]byte, bool) { return n.credentials.Load().PSK(identity) }
-		cfg.Credentials, cfg.ClientAuth, cfg.Resumption = n.cfg.Credentials, n.cfg.ClientAuth, n.cfg.Resumption
+		cfg.PSK = func(identity []byte) ([]byte, bool) { return n.keys.psk.Load().PSK(identity) }
+		cfg.Credentials, cfg.ClientAuth, cfg.Resumption = n.keys.dtls, n.cfg.clientAuth(), n.resume
 		cfg.CIDs = engine.ByteOwnerCIDs(n.cfg.CIDLength, owner)
 	}
 	if l.cluster != nil {
@@ -134,15 +148,77 @@ func (n *Node) listen(l *listener, address string) error {
 	return nil
 }
 
+// prepare sets what listeners of every kind need.
+func (n *Node) prepare(l *listener) {
+	l.cfg = &n.cfg
+	l.plugtest = n.plugtest
+	l.tree = l.newTree()
+	l.benchmark = benchmarkBody()
+}
+
+// listenStream opens a listener over TCP, or over TLS if it is secure.
+func (n *Node) listenStream(l *listener, address string) error {
+	addr, err := resolve(address)
+	if err != nil {
+		return err
+	}
+	n.prepare(l)
+	cfg := streamserver.Config{
+		Listen: addr, Workers: n.cfg.Workers, MaxConnections: min(n.cfg.MaxSessions, maxConnections), Idle: n.cfg.StreamIdle,
+		NewHandler: l.newStreamHandler, Log: n.cfg.Log.With("listener", address),
+	}
+	if l.secure {
+		if cfg.TLS = n.cfg.TLSConfig; cfg.TLS == nil {
+			cfg.TLS = credentials.ServerTLS(n.keys.loaded.Load, n.cfg.clientAuth())
+		}
+	}
+	if l.streams, err = streamserver.Open(cfg); err != nil {
+		return err
+	}
+	n.listeners = append(n.listeners, l)
+	return nil
+}
+
 // newHandler is called by the engine, once per worker.
 func (l *listener) newHandler(w *engine.Worker) engine.Handler {
-	var seed [8]byte
-	_, _ = rand.Read(seed[:]) // never fails (crypto/rand)
-	h := newHandler(l, w, binary.LittleEndian.Uint64(seed[:]))
+	h := newHandler(l, w, randomSeed())
+	l.add(&h.core)
+	return h
+}
+
+// newStreamHandler is called by the server of connections, once per worker.
+func (l *listener) newStreamHandler(w *streamserver.Worker) streamserver.Handler {
+	h := newStreamHandler(l, w, randomSeed())
+	l.add(&h.core)
+	return h
+}
+
+func (l *listener) add(c *core) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.handlers = append(l.handlers, h)
-	return h
+	l.handlers = append(l.handlers, c)
+}
+
+func randomSeed() uint64 {
+	var seed [8]byte
+	_, _ = rand.Read(seed[:]) // never fails (crypto/rand)
+	return binary.LittleEndian.Uint64(seed[:])
+}
+
+// addr is the address of the listener, with the port that was taken.
+func (l *listener) addr() netip.AddrPort {
+	if l.streams != nil {
+		return l.streams.Addr()
+	}
+	return l.engine.Addr()
+}
+
+// serve runs the listener until ctx ends.
+func (l *listener) serve(ctx context.Context) error {
+	if l.streams != nil {
+		return l.streams.Run(ctx)
+	}
+	return l.engine.Run(ctx)
 }
 
 // Close closes the sockets of a Node whose Run was never called; after Run it does nothing.
@@ -172,27 +248,13 @@ func (n *Node) run(ctx context.Context) error {
 	for i, l := range n.listeners {
 		group.Go(func() {
 			defer cancel()
-			if err := l.engine.Run(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			if err := l.serve(ctx); err != nil && !errors.Is(err, context.Canceled) {
 				failures[i] = fmt.Errorf("serve %s: %w", l.uri(), err)
 			}
 		})
 	}
 	group.Wait()
 	return errors.Join(failures...)
-}
-
-// ReloadCredentials reads the PSK file again. New handshakes use its content; sessions stay. On error the last good
-// credentials stay, and Status shows the error. Safe from any goroutine.
-func (n *Node) ReloadCredentials() error {
-	credentials, err := LoadCredentials(n.cfg.PSKFile, n.cfg.demo())
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.reloadErr = err
-	if err == nil {
-		n.credentials.Store(credentials)
-		n.generation++
-	}
-	return err
 }
 
 // Address describes one open listener.
@@ -204,11 +266,11 @@ type Address struct {
 	Management netip.AddrPort `json:"management,omitzero"` // of a cluster node
 }
 
-// Addresses lists the listeners in the configured order: plain, DTLS, cluster nodes. Ports are the actual ones.
+// Addresses lists the listeners in the configured order: plain, DTLS, TCP, TLS, cluster nodes. Ports are the actual ones.
 func (n *Node) Addresses() []Address {
 	var all []Address
 	for _, l := range n.listeners {
-		a := Address{URI: l.uri(), Addr: l.engine.Addr(), Secure: l.secure, NodeID: l.nodeID}
+		a := Address{URI: l.uri(), Addr: l.addr(), Secure: l.secure, NodeID: l.nodeID}
 		if l.cluster != nil {
 			a.Management = l.engine.LinkAddr()
 		}
@@ -218,11 +280,14 @@ func (n *Node) Addresses() []Address {
 }
 
 func (l *listener) uri() string {
-	scheme := "coap://"
+	scheme := "coap"
 	if l.secure {
-		scheme = "coaps://"
+		scheme = "coaps"
 	}
-	return scheme + l.engine.Addr().String()
+	if l.streams != nil {
+		scheme += "+tcp"
+	}
+	return scheme + "://" + l.addr().String()
 }
 
 // LogStart writes one line per listener, for people and machines.

@@ -104,7 +104,7 @@ func (p *peer) request(code message.Code, uri string, payload string, options ..
 	}
 	p.mid++
 	var b message.Builder
-	b.Reset(make([]byte, 0, 1500), message.Con, code, p.mid, []byte{0xca, 0xfe})
+	b.Reset(make([]byte, 0, 1500+len(payload)), message.Con, code, p.mid, []byte{0xca, 0xfe})
 	texts := func(id message.OptionID, escaped, separator string) {
 		if escaped == "" {
 			return

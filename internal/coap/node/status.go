@@ -6,6 +6,7 @@ import (
 	"github.com/weir-lb/weir/internal/coap/cluster"
 	"github.com/weir-lb/weir/internal/coap/exchange"
 	"github.com/weir-lb/weir/internal/coap/resource"
+	"github.com/weir-lb/weir/internal/coap/stream/streamserver"
 	"github.com/weir-lb/weir/internal/dtls/engine"
 )
 
@@ -16,12 +17,12 @@ type Status struct {
 	Listeners   []ListenerStatus  `json:"listeners" metric:""` // in the order of Addresses
 }
 
-// CredentialsStatus describes the PSK file content in use.
+// CredentialsStatus describes the keys in use.
 type CredentialsStatus struct {
-	Generation uint64 `json:"generation" metric:"_generation" help:"Successful loads of the PSK file."` // 1 at the start, plus 1 for every successful reload
-	Identities int    `json:"identities"`                                                               // in the PSK file
-	Demo       bool   `json:"demo"`                                                                     // the public sandbox identities are accepted
-	Error      string `json:"error,omitempty" metric:"_failed" help:"1 while the last reload of the PSK file failed; the content before it is in use."`
+	Generation uint64 `json:"generation" metric:"_generation" help:"Successful loads of the files of keys and certificates."` // 1 at the start, plus 1 for every successful reload
+	Identities int    `json:"identities"`                                                                                     // in the PSK file
+	Demo       bool   `json:"demo"`                                                                                           // the public sandbox identities are accepted
+	Error      string `json:"error,omitempty" metric:"_failed" help:"1 while the last reload of keys and certificates failed; those before it are in use."`
 }
 
 // ListenerStatus is a snapshot of one listener.
@@ -29,8 +30,9 @@ type ListenerStatus struct {
 	Address
 	Engine    engine.Stats         `json:"engine" metric:"weir_coap_engine"`
 	Exchange  exchange.Counters    `json:"exchange" metric:"weir_coap_exchange"`
-	Resources resource.Counters    `json:"-"`                                                                                                        // blocks and observers
+	Resources resource.Counters    `json:"resources" metric:"weir_coap_resources"`                                                                   // bodies in blocks, observers
 	Pending   int                  `json:"pending" metric:"weir_coap_exchange_pending" help:"Messages that await an acknowledgement or their time."` // messages awaiting an acknowledgement or their time
+	Streams   *streamserver.Stats  `json:"streams,omitempty" metric:"weir_coap_streams"`                                                             // over TCP and TLS
 	Cluster   *cluster.Stats       `json:"cluster,omitempty" metric:"weir_coap_cluster"`
 	Nodes     []cluster.NodeStatus `json:"nodes,omitempty"` // the other nodes as this one sees them
 }
@@ -49,10 +51,10 @@ type share struct {
 // Status collects the counters of every worker and sums them. Safe from any goroutine; it takes up to 200 ms per listener
 // when a worker is stuck.
 func (n *Node) Status() Status {
-	credentials := n.credentials.Load()
+	psk := n.keys.psk.Load()
 	n.mu.Lock()
 	status := Status{Version: n.cfg.Version, Credentials: CredentialsStatus{
-		Generation: n.generation, Identities: len(credentials.keys), Demo: credentials.demo,
+		Generation: n.generation, Identities: len(psk.keys), Demo: psk.demo,
 	}}
 	if n.reloadErr != nil {
 		status.Credentials.Error = n.reloadErr.Error()
@@ -60,7 +62,13 @@ func (n *Node) Status() Status {
 	n.mu.Unlock()
 	addresses := n.Addresses()
 	for i, l := range n.listeners {
-		s := ListenerStatus{Address: addresses[i], Engine: l.engine.Stats()}
+		s := ListenerStatus{Address: addresses[i]}
+		if l.engine != nil {
+			s.Engine = l.engine.Stats()
+		} else {
+			streams := l.streams.Stats()
+			s.Streams = &streams
+		}
 		s.Exchange, s.Resources, s.Pending = l.collect()
 		if l.cluster != nil {
 			stats := l.cluster.Stats()
@@ -78,7 +86,7 @@ func (l *listener) collect() (total exchange.Counters, resources resource.Counte
 	shares := make(chan share, len(l.handlers))
 	awaited := 0
 	for i, h := range l.handlers {
-		if w, ok := h.worker.(*engine.Worker); ok && w.Post(func() { shares <- share{i, h.endpoint.Counters(), h.server.Counters(), h.endpoint.Pending()} }) {
+		if h.worker.Post(func() { shares <- share{i, h.endpoint.Counters(), h.server.Counters(), h.endpoint.Pending()} }) {
 			awaited++
 		}
 	}

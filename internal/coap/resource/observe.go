@@ -351,6 +351,7 @@ func (s *Server) notify(i int32, now time.Duration) {
 		s.schedule(i, now+retryNotify)
 		return
 	}
+	s.counters.Notifications++
 	o.mid, o.sent, o.dirty, o.lastSent = mid, true, false, now
 	o.nons++
 	if confirm {

@@ -49,17 +49,18 @@ type Config struct {
 
 // Counters count since New. Read them on the goroutine of the Server.
 type Counters struct {
-	Observers        int    `json:"observers"` // now
-	Bodies           int    `json:"bodies"`    // now: request bodies under way and stored answers
-	BodyBytes        int    `json:"body_bytes"`
-	Incomplete       uint64 `json:"incomplete"`        // blocks without the blocks before them: 4.08
-	BodiesTooLarge   uint64 `json:"bodies_too_large"`  // 4.13
-	BodiesRefused    uint64 `json:"bodies_refused"`    // no room: 5.03
-	BodiesEvicted    uint64 `json:"bodies_evicted"`    // made room for another one
-	BodiesExpired    uint64 `json:"bodies_expired"`    // no new block for TransferLifetime
-	ObserversRefused uint64 `json:"observers_refused"` // answered without Observe
-	ObserversEvicted uint64 `json:"observers_evicted"`
-	ObserversLost    uint64 `json:"observers_lost"` // did not acknowledge, or rejected, a notification
+	Observers        int    `json:"observers" metric:"_observers" help:"Observations that are registered now."`
+	Bodies           int    `json:"bodies" metric:"_bodies" help:"Request bodies in blocks that are under way now, and answers stored for their next block."`
+	BodyBytes        int    `json:"body_bytes" metric:"_body_bytes" help:"Bytes of these bodies."`
+	Incomplete       uint64 `json:"incomplete" metric:"_incomplete_total" help:"Blocks without the blocks before them, answered with 4.08."`
+	BodiesTooLarge   uint64 `json:"bodies_too_large" metric:"_bodies_too_large_total" help:"Request bodies beyond the bound, answered with 4.13."`
+	BodiesRefused    uint64 `json:"bodies_refused" metric:"_bodies_refused_total" help:"Bodies for which there was no room, answered with 5.03."`
+	BodiesEvicted    uint64 `json:"bodies_evicted" metric:"_bodies_evicted_total" help:"Bodies that made room for other ones."`
+	BodiesExpired    uint64 `json:"bodies_expired" metric:"_bodies_expired_total" help:"Bodies dropped because no further block came."`
+	Notifications    uint64 `json:"notifications" metric:"_notifications_total" help:"Notifications sent to observers, repetitions not counted."`
+	ObserversRefused uint64 `json:"observers_refused" metric:"_observers_refused_total" help:"Registrations answered without Observe because there was no room."`
+	ObserversEvicted uint64 `json:"observers_evicted" metric:"_observers_evicted_total" help:"Observations of addresses without proof that made room for other ones."`
+	ObserversLost    uint64 `json:"observers_lost" metric:"_observers_lost_total" help:"Observations ended because the client did not acknowledge a notification, or rejected it."`
 }
 
 // Add adds other to c.
@@ -72,6 +73,7 @@ func (c *Counters) Add(other *Counters) {
 	c.BodiesRefused += other.BodiesRefused
 	c.BodiesEvicted += other.BodiesEvicted
 	c.BodiesExpired += other.BodiesExpired
+	c.Notifications += other.Notifications
 	c.ObserversRefused += other.ObserversRefused
 	c.ObserversEvicted += other.ObserversEvicted
 	c.ObserversLost += other.ObserversLost

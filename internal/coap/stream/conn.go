@@ -77,8 +77,8 @@ func Dial(ctx context.Context, address string, secure *tls.Config, own Settings)
 	return NewConn(client, own)
 }
 
-// NewConn sends the CSM over a connection. It closes the connection if that fails. The CSM of the peer is not awaited: RFC 8323
-// section 5.3 forbids that to the initiator.
+// NewConn sends the CSM over a connection. It closes the connection if that fails. It does not wait for the CSM of the peer, nor need
+// the caller: messages up to 1152 bytes may be sent before.
 func NewConn(conn net.Conn, own Settings) (*Conn, error) {
 	if own == (Settings{}) {
 		own = Announced()
@@ -126,20 +126,32 @@ func (c *Conn) Ping(token []byte, withCustody bool) error {
 	return c.write(AppendPing(nil, token, withCustody))
 }
 
+// Settled waits for the CSM of the peer, so that Peer is what the peer accepts and Send may take longer messages. It is called where
+// Receive may be called, and not after it.
+func (c *Conn) Settled() error {
+	var m message.Message
+	for {
+		ok, err := c.next(&m)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		_, err = c.handle(&m) // a message that is no CSM is an error
+		return err
+	}
+}
+
 // Receive waits for the next request, response or Pong. m is valid until the next call. It handles the other signalling
 // messages. Its errors: *AbortError, ErrReleased, those of the connection; io.EOF when the peer has closed it.
 func (c *Conn) Receive(m *message.Message) error {
 	for {
-		ok, err := c.decoder.Next(m)
+		ok, err := c.next(m)
 		if err != nil {
-			return c.fail(err.Error())
+			return err
 		}
 		if !ok {
-			n, err := c.conn.Read(c.in)
-			if n == 0 && err != nil {
-				return err
-			}
-			c.decoder.Feed(c.in[:n])
 			continue
 		}
 		deliver, err := c.handle(m)
@@ -147,6 +159,23 @@ func (c *Conn) Receive(m *message.Message) error {
 			return err
 		}
 	}
+}
+
+// next decodes the next message, or reads once if there is none.
+func (c *Conn) next(m *message.Message) (bool, error) {
+	ok, err := c.decoder.Next(m)
+	if err != nil {
+		return false, c.fail(err.Error())
+	}
+	if ok {
+		return true, nil
+	}
+	n, err := c.conn.Read(c.in)
+	if n == 0 && err != nil {
+		return false, err
+	}
+	c.decoder.Feed(c.in[:n])
+	return false, nil
 }
 
 func (c *Conn) handle(m *message.Message) (deliver bool, err error) {

@@ -24,6 +24,9 @@ func (d *Decoder) Feed(in []byte) {
 // Next reads the next complete message into m, whose slices are valid until the next Feed. It returns false when there is none,
 // and must be called until then. After an error the connection has to end: Session.Fail writes the Abort.
 func (d *Decoder) Next(m *message.Message) (bool, error) {
+	if d.in == nil {
+		d.in = d.rest
+	}
 	if d.size == 0 {
 		size, err := Size(d.in)
 		if err != nil {
@@ -49,6 +52,10 @@ func (d *Decoder) limit() int {
 	}
 	return d.Max
 }
+
+// Pause copies what Next has not decoded, so that the bytes given to Feed may change before Next has returned false. Next goes on where
+// it was.
+func (d *Decoder) Pause() { d.save() }
 
 // save keeps the bytes of an incomplete message, and no memory without one.
 func (d *Decoder) save() {

@@ -31,6 +31,9 @@ func decode(t *testing.T, in []byte, cut int) (all []byte) {
 	for start := 0; start < len(in); start += cut {
 		decoder.Feed(bytes.Clone(in[start:min(start+cut, len(in))]))
 		for {
+			if cut < len(in) {
+				decoder.Pause()
+			}
 			var m message.Message
 			ok, err := decoder.Next(&m)
 			if err != nil {

@@ -119,8 +119,13 @@ services:
 	go func() { ended <- r.d.runHeld(ctx) }()
 	t.Cleanup(func() {
 		stop()
-		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
-			t.Error(err)
+		select {
+		case err := <-ended:
+			if err != nil && !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		case <-time.After(10 * time.Second): // with nothing to read it looks around every fragment_ttl/4, 15 s
+			t.Fatal("the holder does not end when it is told to")
 		}
 		r.d.Close()
 	})

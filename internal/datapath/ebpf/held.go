@@ -99,6 +99,7 @@ func (d *Datapath) runHeld(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the ring of events: %w", err)
 	}
+	defer context.AfterFunc(ctx, func() { r.Flush() })() // SetDeadline would wait for Read itself
 	defer r.Close()
 	d.holds.Store(true)
 	h := newHolder(t, limits.Limits, &d.heldEvicted)
@@ -109,6 +110,7 @@ func (d *Datapath) runHeld(ctx context.Context) error {
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			h.expire(time.Now())
+		case errors.Is(err, ringbuf.ErrFlushed): // ctx ended
 		case err != nil:
 			return fmt.Errorf("read the ring of events: %w", err)
 		default:

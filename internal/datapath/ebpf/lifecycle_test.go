@@ -236,10 +236,10 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 	}
 	was := d.shared(t)
 	slots := d.state.slots.Of
-	count := make([]bpf.Count, d.tables.CPUs())
-	count[0] = bpf.Count{Packets: 5, Bytes: 500}
+	count := make([]bpf.ReasonCounts, d.tables.CPUs())
+	count[0].ByReason[lb.ReasonMaglev] = bpf.Count{Packets: 5, Bytes: 500}
 	number := uint32(d.state.services.Of["many"])
-	if err := d.tables.Maps[bpf.MapServiceCounts].Put(number*bpf.Reasons+uint32(lb.ReasonMaglev), count); err != nil {
+	if err := d.tables.Maps[bpf.MapServiceCounts].Put(number, count); err != nil {
 		t.Fatal(err)
 	}
 	// A process that died between the switch and the removal of a backend: its slot is still up.
@@ -283,12 +283,8 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 		t.Error("the wrong flows were kept")
 	}
 	// A removed backend's counts go to its service's past.
-	backend := make([]bpf.BackendCount, d.tables.CPUs())
-	backend[0] = bpf.BackendCount{In: bpf.Count{Packets: 7, Bytes: 70}, Opened: 3}
 	gone := d.state.slots.Of[maps.IdentityOf(d.state.inForce["old"].Spec.Backend("c"))]
-	if err := d.tables.Maps[bpf.MapBackendCounts].Put(uint32(gone), backend); err != nil {
-		t.Fatal(err)
-	}
+	d.tables.BackendCounts[gone] = bpf.BackendCount{In: bpf.Count{Packets: 7, Bytes: 70}, Opened: 3}
 	ebpftest.Do(t, p.host, func() error { return d.Apply(compile(t, specBefore, d.Caps())) })
 	if left := d.shared(t)[bpf.MapOutbounds].([]string); len(left) != 0 {
 		t.Errorf("nobody may start flows: %v", left)

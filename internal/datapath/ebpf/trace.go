@@ -251,14 +251,11 @@ func (t *tracer) start(filter *TraceFilter) error {
 func (t *tracer) stop() { atomic.StoreUint32(&t.control.Trace, 0) }
 
 func (t *tracer) read(ctx context.Context, each func(*Traced) bool) error {
-	defer context.AfterFunc(ctx, func() { t.reader.SetDeadline(time.Unix(1, 0)) })()
+	defer context.AfterFunc(ctx, func() { t.reader.Flush() })() // SetDeadline would wait for ReadInto itself
 	var record ringbuf.Record
 	renew := time.Now().Add(traceLease / 3)
 	for ctx.Err() == nil {
 		t.reader.SetDeadline(renew)
-		if ctx.Err() != nil {
-			return nil
-		}
 		err := t.reader.ReadInto(&record)
 		if now := time.Now(); !now.Before(renew) {
 			renew = now.Add(traceLease / 3)
@@ -267,7 +264,7 @@ func (t *tracer) read(ctx context.Context, each func(*Traced) bool) error {
 				return err
 			}
 		}
-		if errors.Is(err, os.ErrDeadlineExceeded) {
+		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, ringbuf.ErrFlushed) {
 			continue
 		}
 		if err != nil {

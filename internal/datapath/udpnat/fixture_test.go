@@ -160,13 +160,10 @@ func (f *fixture) do(line string) string {
 // eventually waits for what the data path does in its own time.
 func (f *fixture) eventually(what string, is func() bool) {
 	f.t.Helper()
-	for end := time.Now().Add(testTimeout); !is(); {
-		if time.Now().After(end) {
-			stats := f.datapath.Stats()
-			f.t.Fatalf("never: %s\n%s\n%s", what, stats.Info(), stats.Table())
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	netlabtest.Eventually(f.t, what, is, func() string {
+		stats := f.datapath.Stats()
+		return stats.Info() + "\n" + stats.Table()
+	})
 }
 
 func (f *fixture) counters() udpnat.Counters { return f.datapath.Stats().Counters }

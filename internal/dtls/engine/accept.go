@@ -15,23 +15,29 @@ func (w *Worker) hello(r *record.Record, from source) {
 	if h != nil {
 		existing = h.pending
 	}
+	w.admitted = nil
 	outcome, pending := w.server.Hello(from.addr, r, existing, w.now, w.replyTo(from))
+	state := w.admitted
 	switch outcome {
 	case handshake.Verify:
 		w.stats.HelloVerifies++
 	case handshake.Accepted:
-		if w.halfOpens.put(from.addr, from.local, pending, w.now) {
+		if removed := w.halfOpens.put(from.addr, from.local, pending, state, w.now); removed == h && h != nil {
+			w.dismissed(h.state, HandshakeReplaced)
+		} else if removed != nil {
 			w.stats.HalfOpenEvicted++
+			w.dismissed(removed.state, HandshakeEvicted)
 		}
 		w.boundHalfOpens()
 	case handshake.Repeated:
 		w.halfOpens.postpone(h, pending.Deadline())
 		w.boundHalfOpens()
 	case handshake.Refused:
-		w.stats.HandshakesFailed++
+		w.dismissed(state, HandshakeFailed)
 		if h != nil {
-			w.halfOpens.remove(h)
+			w.giveUp(h, HandshakeReplaced)
 		}
+		w.stats.HandshakesFailed++
 	default:
 		w.stats.HellosIgnored++
 	}
@@ -53,7 +59,7 @@ func (w *Worker) reply(datagram []byte) {
 // boundHalfOpens evicts handshakes while all of them hold more memory than they may.
 func (w *Worker) boundHalfOpens() {
 	for w.server.Held() > handshake.MaxHeld && w.halfOpens.due.Len() > 0 {
-		w.halfOpens.remove(w.halfOpens.first())
+		w.giveUp(w.halfOpens.first(), HandshakeEvicted)
 		w.stats.HalfOpenEvicted++
 	}
 }
@@ -77,7 +83,7 @@ func (w *Worker) pendingRecord(r *record.Record, from source) bool {
 		w.boundHalfOpens()
 	case handshake.Failed:
 		w.stats.HandshakesFailed++
-		w.halfOpens.remove(h)
+		w.giveUp(h, HandshakeFailed)
 	case handshake.Established:
 		w.halfOpens.remove(h)
 		w.establish(h)
@@ -92,10 +98,11 @@ func (w *Worker) establish(h *halfOpen) {
 	// section 4.2.8). There is nobody to notify.
 	if old := w.peers.byAddress[h.addr]; old != nil {
 		w.stats.Replaced++
+		old.replaced = true
 		w.drop(old)
 	}
 	p := &Peer{
-		association: result.Association, addr: h.addr, local: h.local,
+		State: h.state, association: result.Association, addr: h.addr, local: h.local,
 		holder:      holderOf(result.Auth, result.Identity, h.addr),
 		established: w.now, hasCID: result.HasCID, extended: result.ExtendedMaster,
 		secure: result.Renegotiation, routable: result.Routability, final: result.Final,
@@ -106,17 +113,21 @@ func (w *Worker) establish(h *halfOpen) {
 	if taken || !w.makeRoom(p.holder) {
 		w.stats.HandshakesFailed++
 		h.pending.Refuse(w.replyTo(source{addr: h.addr, local: h.local}))
+		w.dismissed(h.state, HandshakeFailed)
 		return
 	}
 	w.peers.add(p, w.now)
 	w.sessions.add(p)
 	w.stats.Handshakes++
-	w.stats.HandshakeTime.Observe(w.now - (h.expires - halfOpenLife))
+	w.stats.HandshakeTime.Observe(w.now - (h.expires - w.halfOpens.life))
 	if result.Resumed {
 		w.stats.Resumed++
 	}
 	if p.final.Present() {
 		w.sendFinal(p)
+	}
+	if w.admission != nil {
+		w.admission.Established(p)
 	}
 	for _, payload := range result.Early {
 		if p.closed {
@@ -131,12 +142,12 @@ func (w *Worker) establish(h *halfOpen) {
 func (w *Worker) halfOpenDue(h *halfOpen) {
 	if w.now >= h.expires {
 		w.stats.HandshakesFailed++
-		w.halfOpens.remove(h)
+		w.giveUp(h, HandshakeTimedOut)
 		return
 	}
 	if h.pending.Timeout(w.now, w.replyTo(source{addr: h.addr, local: h.local})) == handshake.Failed {
 		w.stats.HandshakesFailed++
-		w.halfOpens.remove(h)
+		w.giveUp(h, HandshakeTimedOut)
 		return
 	}
 	w.halfOpens.postpone(h, h.pending.Deadline())

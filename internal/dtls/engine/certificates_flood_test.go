@@ -71,7 +71,7 @@ func TestCertificateFloodIsBounded(t *testing.T) {
 	if s := x.stats(); s.Sessions != 10 {
 		t.Errorf("%+v", s)
 	}
-	x.w.now += halfOpenLife
+	x.w.now += x.w.halfOpens.life
 	x.w.tick()
 	if n := x.w.server.Held(); n != 0 {
 		t.Errorf("%d bytes are held by nobody", n)

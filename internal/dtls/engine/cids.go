@@ -61,8 +61,9 @@ func hintMask(workers int) byte {
 	return byte(mask)
 }
 
-// steering returns the reuse-port program for this many sockets. It returns nil if a program is not needed or not possible.
-func (c *CIDs) steering(workers int) *udpio.Steering {
+// Steering returns the reuse-port program for the sockets of this many workers. It returns nil if a program is not needed or not
+// possible.
+func (c *CIDs) Steering(workers int) *udpio.Steering {
 	i, ok := c.hintByte()
 	if !ok || workers < 2 {
 		return nil

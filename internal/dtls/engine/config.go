@@ -37,6 +37,7 @@ type Config struct {
 
 	MaxSessions   int           // per worker; default 65536
 	MaxHalfOpen   int           // per worker, handshakes under way; default 8192
+	HandshakeLife time.Duration // how long a handshake may take; default 30 s
 	StaleAfter    time.Duration // a full table may evict a session silent for this long for another of the same priority; default 30 min
 	SessionIdle   time.Duration // a session silent for this long is closed; default never
 	Amplification int           // bytes out for each byte in while an address is not proven; default 3

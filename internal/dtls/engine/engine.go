@@ -44,7 +44,7 @@ func Open(cfg Config) (*Engine, error) {
 		ReadBuffer: socketBuffer, WriteBuffer: socketBuffer,
 	}
 	if cfg.CIDs != nil {
-		listen.Steer = cfg.CIDs.steering(cfg.Workers)
+		listen.Steer = cfg.CIDs.Steering(cfg.Workers)
 	}
 	var err error
 	if e.public, err = udpio.Listen(listen); err != nil {
@@ -93,7 +93,7 @@ func (e *Engine) open(start time.Time) error {
 	}
 	for _, w := range e.workers {
 		w.workers, w.returns = e.workers, shared
-		w.handler = e.cfg.NewHandler(w)
+		w.setHandler(e.cfg.NewHandler(w))
 	}
 	return nil
 }
@@ -109,6 +109,7 @@ func newServingWorker(id int, cfg *Config, secret []byte) (*Worker, error) {
 			Suites: cfg.Suites, Groups: cfg.Groups, Credentials: cfg.Credentials, RequireExtendedMaster: cfg.RequireExtendedMaster, MTU: cfg.MTU,
 		},
 		PSK: cfg.PSK, ClientAuth: cfg.ClientAuth, Resumption: cfg.Resumption, CookieSecret: secret,
+		Admit: func(from netip.AddrPort) bool { return w.admit(from) },
 	}
 	if cfg.CIDs != nil {
 		hs.NewCID = func() ([]byte, error) { return w.newCID() }
@@ -160,6 +161,7 @@ func (c *Config) defaults() error {
 	setDefault(&c.Workers, runtime.GOMAXPROCS(0))
 	setDefault(&c.MaxSessions, 65536)
 	setDefault(&c.MaxHalfOpen, 8192)
+	setDefault(&c.HandshakeLife, 30*time.Second)
 	setDefault(&c.StaleAfter, 30*time.Minute)
 	setDefault(&c.Amplification, 3)
 	if c.Trusted == nil {

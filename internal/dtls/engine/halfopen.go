@@ -10,14 +10,12 @@ import (
 	"github.com/weir-lb/weir/internal/steering/slab"
 )
 
-// halfOpenLife is how long a handshake may take.
-const halfOpenLife = 30 * time.Second
-
 // halfOpen is an unfinished handshake whose address a cookie has proven.
 type halfOpen struct {
 	addr    netip.AddrPort
 	local   netip.Addr
 	pending *handshake.Pending
+	state   any // of Admission
 	expires time.Duration
 	slot    int32 // in the orders of eviction and of due times
 }
@@ -25,7 +23,7 @@ type halfOpen struct {
 // halfOpens is a worker's table of handshakes under way, with a heap by due time.
 //
 // An entry is made when the client has returned the cookie. It ends when the client's second flight arrives, or after
-// halfOpenLife. The table holds Config.MaxHalfOpen entries. When it is full, a new handshake evicts another one as package
+// Config.HandshakeLife. The table holds Config.MaxHalfOpen entries. When it is full, a new handshake evicts another one as package
 // evict says, so no handshake is refused. A flood from few sources evicts its own handshakes. In a flood from many sources,
 // or from the client's own NAT address, an entry lives for as long as the flood needs to renew the table. With 8192 entries
 // at 3000/s this is 2.7 s, far longer than a round trip. Stats.HalfOpenEvicted counts evictions.
@@ -40,26 +38,28 @@ type halfOpens struct {
 	slots     slab.Numbers[halfOpen]
 	bySource  evict.Order[evict.Source]
 	max       int
+	life      time.Duration
 }
 
-func newHalfOpens(limit int) halfOpens {
-	return halfOpens{byAddress: make(map[netip.AddrPort]*halfOpen), max: limit}
+func newHalfOpens(limit int, life time.Duration) halfOpens {
+	return halfOpens{byAddress: make(map[netip.AddrPort]*halfOpen), max: limit, life: life}
 }
 
-// put enters a handshake and replaces an older one of that address. It reports whether it evicted another handshake for it.
-func (t *halfOpens) put(addr netip.AddrPort, local netip.Addr, p *handshake.Pending, now time.Duration) (evicted bool) {
-	if old := t.byAddress[addr]; old != nil {
-		t.remove(old)
-	} else if t.due.Len() >= t.max {
-		t.remove(t.first())
-		evicted = true
+// put enters a handshake and returns the one that it has removed for it: an older one of that address, or, if the table is full,
+// the one to evict.
+func (t *halfOpens) put(addr netip.AddrPort, local netip.Addr, p *handshake.Pending, state any, now time.Duration) (removed *halfOpen) {
+	if removed = t.byAddress[addr]; removed == nil && t.due.Len() >= t.max {
+		removed = t.first()
 	}
-	h := &halfOpen{addr: addr, local: local, pending: p, expires: now + halfOpenLife}
+	if removed != nil {
+		t.remove(removed)
+	}
+	h := &halfOpen{addr: addr, local: local, pending: p, state: state, expires: now + t.life}
 	h.slot = t.slots.Put(h)
 	t.bySource.Add(h.slot, evict.SourceOf(addr.Addr()))
 	t.byAddress[addr] = h
 	t.due.Set(h.slot, min(p.Deadline(), h.expires))
-	return evicted
+	return removed
 }
 
 // first returns the entry to evict. The table must not be empty.

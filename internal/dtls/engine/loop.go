@@ -173,13 +173,17 @@ func (l *loop) frame(m *udpio.Message) {
 
 // serveOthers does what other goroutines have left for the worker. It returns false if the worker must end.
 func (l *loop) serveOthers() bool {
-	w := l.worker
+	l.worker.takeOver()
+	return l.worker.requests.Serve(l)
+}
+
+// takeOver handles the datagrams that other workers have left.
+func (w *Worker) takeOver() {
 	datagrams, data := w.inbox.Take()
 	for _, d := range datagrams {
 		w.datagram(data[:d.bytes:d.bytes], d.from, true)
 		data = data[d.bytes:]
 	}
-	return w.requests.Serve(l)
 }
 
 // closeSessions sends close_notify to every session.

@@ -22,6 +22,7 @@ type Peer struct {
 	local       netip.Addr // our address that the client sent to
 	byAddress   bool       // the worker's table has it by address
 	closed      bool
+	replaced    bool
 	unproven    bool // the address: see address.go
 	routable    bool // the return routability check was negotiated
 	budget      int  // bytes of datagrams that may be sent to it while unproven
@@ -46,6 +47,15 @@ type Peer struct {
 
 // Addr is where replies go; it changes when the client's address does.
 func (p *Peer) Addr() netip.AddrPort { return p.addr }
+
+// Local is our address that the client sends to, on wildcard sockets.
+func (p *Peer) Local() netip.Addr { return p.local }
+
+// Moves reports whether the peer's address may change, because the client sends a connection id.
+func (p *Peer) Moves() bool { return p.association != nil && !p.byAddress }
+
+// Replaced reports, in Handler.Closed, that the client has made a new session from the same address.
+func (p *Peer) Replaced() bool { return p.replaced }
 
 // Identity is the PSK identity, the subject of the certificate, or the hash of the raw public key (RFC 6920). Auth says which.
 // It is empty in plain mode, and for clients without a certificate.

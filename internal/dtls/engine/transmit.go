@@ -120,13 +120,24 @@ func (t *transmit) gather() []udpio.Message {
 // Send seals payload for p and queues it; the worker writes the batch at the end of its current round. It returns false if p
 // is closed, if payload exceeds MaxPayload, or if the amplification limit of an unproven address forbids it. It copies
 // payload.
-func (w *Worker) Send(p *Peer, payload []byte) bool {
-	if p.closed || len(payload) > MaxPayload {
+func (w *Worker) Send(p *Peer, payload []byte) bool { return w.SendParts(p, payload) }
+
+// SendParts is Send for a payload that consists of parts, one after the other.
+func (w *Worker) SendParts(p *Peer, parts ...[]byte) bool {
+	n := 0
+	for _, part := range parts {
+		n += len(part)
+	}
+	if p.closed || n > MaxPayload {
 		return false
 	}
 	b := w.out.acquire()
 	start := headRoom(p)
-	return w.transmit(p, record.ApplicationData, b, start, copy(b[start:], payload))
+	at := start
+	for _, part := range parts {
+		at += copy(b[at:], part)
+	}
+	return w.transmit(p, record.ApplicationData, b, start, n)
 }
 
 // headRoom is where a payload starts in a send buffer.

@@ -31,7 +31,10 @@ type Worker struct {
 	workers []*Worker // all of the engine, for hand-over
 	cfg     *Config
 	handler Handler
-	server  *handshake.Server // nil in plain mode
+	// admission is the handler, if it has these methods; admitted is what it has returned for the current hello.
+	admission Admission
+	admitted  any
+	server    *handshake.Server // nil in plain mode
 
 	now       time.Duration
 	wakeAt    time.Duration // of Handler.Tick
@@ -71,7 +74,7 @@ func newWorker(id int, cfg *Config, server *handshake.Server) *Worker {
 		withCID = cfg.MaxSessions
 	}
 	w.sessions = newSessions(withCID)
-	w.halfOpens = newHalfOpens(cfg.MaxHalfOpen)
+	w.halfOpens = newHalfOpens(cfg.MaxHalfOpen, cfg.HandshakeLife)
 	if cfg.CIDs != nil {
 		w.cidLength = cfg.CIDs.Layout.Length
 	}

@@ -216,7 +216,7 @@ func TestHalfOpenHandshakesAreBounded(t *testing.T) {
 		x.w.tick()
 		x.w.out.flush()
 	}
-	if x.w.now > time.Second+halfOpenLife {
+	if x.w.now > time.Second+x.w.halfOpens.life {
 		t.Errorf("the last one went at %v", x.w.now)
 	}
 	if len(x.public) != 3*300 {

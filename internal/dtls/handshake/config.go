@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -105,6 +106,9 @@ type ServerConfig struct {
 	// PSK returns the key of an identity, which is valid during the call only.
 	PSK        func(identity []byte) (key []byte, ok bool)
 	ClientAuth ClientAuth
+	// Admit is asked when a client has returned its cookie, before anything is kept or computed for its handshake; false: its
+	// hello is ignored. nil: every client is admitted.
+	Admit func(from netip.AddrPort) bool
 	// NewCID makes a fresh connection id; nil: none are negotiated. All are of one
 	// length.
 	NewCID func() ([]byte, error)

@@ -33,7 +33,7 @@ type Outcome uint8
 
 // Outcomes of Server.Hello.
 const (
-	Ignored  Outcome = iota // not a hello that can be served: nothing is sent
+	Ignored  Outcome = iota // not a hello that can be served, or a client that is not admitted: nothing is sent
 	Verify                  // a HelloVerifyRequest was sent; nothing is kept
 	Accepted                // the cookie is good: a new Pending. Our flight was sent, unless the hello is still incomplete
 	Repeated                // the hello of the existing Pending again, or more of it: our flight was sent, if the hello is whole
@@ -89,6 +89,9 @@ func (s *Server) Hello(from netip.AddrPort, r *record.Record, existing *Pending,
 		}
 		existing.repeat(now, send)
 		return Repeated, existing
+	}
+	if s.cfg.Admit != nil && !s.cfg.Admit(from) {
+		return Ignored, nil
 	}
 	p := newPending(s)
 	if f.whole() {

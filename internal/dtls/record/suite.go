@@ -88,6 +88,14 @@ func Suites() []Suite {
 	return all
 }
 
+// CertificateSuites returns the suites with certificates, the cheapest first: AES-GCM, which processors have instructions for.
+func CertificateSuites() []Suite {
+	return []Suite{
+		ECDHEECDSAWithAES128GCMSHA256, ECDHERSAWithAES128GCMSHA256, ECDHEECDSAWithAES256GCMSHA384, ECDHERSAWithAES256GCMSHA384,
+		ECDHEECDSAWithAES128CCM, ECDHEECDSAWithAES128CCM8, ECDHEECDSAWithAES256CCM, ECDHEECDSAWithAES256CCM8,
+	}
+}
+
 // SuiteNamed returns the suite with an IANA name.
 func SuiteNamed(name string) (Suite, bool) {
 	i := slices.IndexFunc(suites[:], func(p parameters) bool { return p.name == name })

@@ -164,7 +164,7 @@ func TestOutboundEndpoints(t *testing.T) {
 	s := small()
 	s.Services[0].Outbound = true
 	s.Services[0].VIPs = []VIPSpec{
-		vip("192.0.2.1", "udp", "5684"), vip("192.0.2.9", "udp", "1-9"), vip("192.0.2.8", "tcp", "5"), vip("192.0.2.0/24", "udp", "7"), vip("2001:db8::1", "udp", "53"),
+		vip("192.0.2.5", "udp", "5684"), vip("192.0.2.1", "udp", "1-9"), vip("192.0.2.2", "tcp", "5"), vip("192.0.2.0/24", "udp", "7"), vip("2001:db8::1", "udp", "53"),
 	}
 	s.Services[0].Backends = []BackendSpec{
 		{Name: "a", Address: netip.MustParseAddr("10.0.0.1"), Address2: netip.MustParseAddr("fd00::1"), Port: ptr(99)},
@@ -172,7 +172,10 @@ func TestOutboundEndpoints(t *testing.T) {
 	}
 	snapshot := compile(t, s, nil)
 	want := map[string]string{
-		"10.0.0.1:99": "a 192.0.2.1:5684", "[fd00::1]:99": "a [2001:db8::1]:53", "10.0.0.2:5684": "b 192.0.2.1:5684", "[fd00::2]:53": "b [2001:db8::1]:53",
+		"10.0.0.1:99": "a 192.0.2.5:5684", "[fd00::1]:99": "a [2001:db8::1]:53", "10.0.0.2:5684": "b 192.0.2.5:5684", "[fd00::2]:53": "b [2001:db8::1]:53",
+	}
+	if !snapshot.Services[0].Outbound {
+		t.Error("outbound is off")
 	}
 	write := func(o Outbound) string {
 		if o.Backend == nil {

@@ -78,7 +78,7 @@ func (c *compiler) layout(path string, spec *LayoutSpec) (cid.Layout, error) {
 			return layout, wrong(path+".quic_lb.rotation", "write 0 to 6", "%d is out of range (7 means unroutable)", q.Rotation)
 		case q.ServerIDLength < 1 || q.ServerIDLength > 4:
 			return layout, wrong(path+".quic_lb.server_id_length", "write 1 to 4 bytes", "%d is out of range", q.ServerIDLength)
-		case q.NonceLength < 4 || q.NonceLength > 18 || q.NonceLength+q.ServerIDLength > 19:
+		case q.NonceLength < 4 || q.NonceLength+q.ServerIDLength > 19:
 			return layout, wrong(path+".quic_lb.nonce_length", "write 4 to 18 bytes, at most 19 with the server id", "%d is out of range", q.NonceLength)
 		}
 		layout = cid.QUICLB(q.Rotation, q.ServerIDLength, q.NonceLength)
@@ -296,10 +296,10 @@ func checkLoop(path string, backend *Backend) error {
 		return nil
 	}
 	for _, vip := range service.VIPs {
-		address, ok := backend.Address(vip.Prefix.Addr().Is6())
+		address, _ := backend.Address(vip.Prefix.Addr().Is6())
 		switch {
-		case !ok || !vip.Prefix.IsSingleIP() || vip.Prefix.Addr() != address:
-		case service.Mode == NAT && backend.Port != 0 && (backend.Port < vip.First || backend.Port > vip.Last):
+		case !vip.Prefix.IsSingleIP() || vip.Prefix.Addr() != address:
+		case backend.Port != 0 && (backend.Port < vip.First || backend.Port > vip.Last): // mode nat only
 		default:
 			return wrong(path+".address", "write the server's own address", "the backend is the VIP %s itself: packets would go in a loop", vip)
 		}

@@ -80,6 +80,9 @@ func TestContradictions(t *testing.T) {
 		return func(s *Spec) {
 			s.Services[0].Mode, s.Services[0].VIPs = &mode, []VIPSpec{vip(address, "udp", ports)}
 			s.Services[0].Backends = []BackendSpec{{Name: "a", Address: parse("192.0.2.1"), Port: port}}
+			if strings.HasSuffix(address, "/31") {
+				s.Services[0].Backends[0].Address = parse("192.0.2.0")
+			}
 		}
 	}
 	mark := func(change func(*Spec)) func(*Spec) {
@@ -142,6 +145,7 @@ func TestContradictions(t *testing.T) {
 		"last port of the range":          {"services[0].backends[0].address", self(NAT, ptr(7), "192.0.2.1", "5-7")},
 		"port after the range":            {"", self(NAT, ptr(8), "192.0.2.1", "5-7")},
 		"backend in the VIP's prefix":     {"", self(NAT, nil, "192.0.2.0/24", "5684")},
+		"backend is the prefix's address": {"", self(NAT, nil, "192.0.2.0/31", "5684")},
 		"backend is the VIP, l2dsr":       {"services[0].backends[0].address", self(L2DSR, nil, "192.0.2.1", "5684")},
 		"backend of the other family":     {"", self(NAT, nil, "2001:db8::1", "5684")},
 		"l2dsr of the other family":       {"services[0].backends[0].address2", self(L2DSR, nil, "2001:db8::1", "5684")},

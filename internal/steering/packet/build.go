@@ -3,6 +3,7 @@ package packet
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"github.com/weir-lb/weir/internal/steering/flow"
 )
@@ -17,8 +18,9 @@ type Build struct {
 	ID       uint32 // IPv4 identification; fragment id in IPv6
 	DontFrag bool   // IPv4 DF
 
-	Flags      uint8 // TCP; 0: ACK
-	NoChecksum bool  // UDP checksum 0
+	Flags      uint8  // TCP; 0: ACK
+	Sequence   uint32 // TCP; 0: 1
+	NoChecksum bool   // UDP checksum 0
 	ICMPType   uint8
 	ICMPCode   uint8
 	ICMPRest   uint32 // the four bytes after an ICMP checksum: identifier and sequence, or MTU
@@ -181,6 +183,7 @@ func appendExtensions(buf []byte, headers []Extension, next uint8) []byte {
 
 // transport appends the transport header and payload, with its checksum.
 func (s *Build) transport(buf []byte) []byte {
+	buf = slices.Grow(buf, 20+len(s.Payload))
 	start := len(buf)
 	at := -1
 	switch s.Proto {
@@ -190,7 +193,8 @@ func (s *Build) transport(buf []byte) []byte {
 			flags = ACK
 		}
 		buf = s.ports(buf)
-		buf = append(buf, 0, 0, 0, 1, 0, 0, 0, 1, 5<<4, flags, 0xff, 0xff, 0, 0, 0, 0)
+		buf = binary.BigEndian.AppendUint32(buf, max(s.Sequence, 1))
+		buf = append(buf, 0, 0, 0, 1, 5<<4, flags, 0xff, 0xff, 0, 0, 0, 0)
 		at = 16
 	case flow.ProtoUDP:
 		buf = s.ports(buf)

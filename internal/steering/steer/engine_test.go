@@ -188,10 +188,11 @@ func TestCounters(t *testing.T) {
 	give(t, e, "udp 10.0.0.1:5000 > 192.0.2.1:5684 payload=100", 0)
 	give(t, e, "udp 10.0.0.1:5000 > 192.0.2.9:5684", 0)
 	give(t, e, "udp "+first.Destination.String()+" > 10.0.0.1:5000 payload=10", 0)
+	give(t, e, "unreachable 10.66.0.1 about udp 10.0.0.1:5000 > "+first.Destination.String()+" payload=10", 0)
 	e.Malformed()
 	e.Count(lb.ReasonSendFailed, first.Service)
 	for reason, want := range map[lb.Reason]uint64{
-		lb.ReasonMaglev: 1, lb.ReasonConntrack: 1, lb.ReasonNotService: 1, lb.ReasonReply: 1, lb.ReasonMalformed: 1, lb.ReasonSendFailed: 1,
+		lb.ReasonMaglev: 1, lb.ReasonConntrack: 1, lb.ReasonNotService: 1, lb.ReasonReply: 1, lb.ReasonICMPReply: 1, lb.ReasonMalformed: 1, lb.ReasonSendFailed: 1,
 	} {
 		if got := e.Reasons()[reason]; got != want {
 			t.Errorf("%s: %d, want %d", reason, got, want)
@@ -204,13 +205,13 @@ func TestCounters(t *testing.T) {
 	for _, n := range e.Reasons() {
 		total += n
 	}
-	if total != 6 {
-		t.Errorf("%d exits counted, 6 taken", total)
+	if total != 7 {
+		t.Errorf("%d exits counted, 7 taken", total)
 	}
 	for b, c := range e.Backends() {
 		want := steer.BackendCounters{}
 		if b == first.Backend {
-			want = steer.BackendCounters{Packets: 2, Bytes: 256, ReplyPackets: 1, ReplyBytes: 38, NewFlows: 1}
+			want = steer.BackendCounters{Packets: 2, Bytes: 256, ReplyPackets: 2, ReplyBytes: 38 + 66, NewFlows: 1}
 		}
 		if c != want {
 			t.Errorf("%s: %+v, want %+v", b.Name, c, want)
@@ -300,6 +301,33 @@ func TestRebalance(t *testing.T) {
 	}
 	if moved < 140 || moved > 260 { // two thirds on average
 		t.Errorf("%d of 300 moved", moved)
+	}
+	// However often: each choice is even, and has nothing to do with any other.
+	const flows, rounds = 3000, 5
+	var choices [rounds][flows]*lb.Backend
+	for round := range rounds {
+		shares := map[*lb.Backend]int{}
+		for i := range flows {
+			choices[round][i] = e.Datagram(key(t, i), nil, 0).Backend
+			shares[choices[round][i]]++
+		}
+		for b, n := range shares {
+			if n < flows/4 || n > flows*5/12 {
+				t.Errorf("round %d: %s has %d of %d", round, b.Name, n, flows)
+			}
+		}
+		for earlier := range round {
+			same := 0
+			for i := range flows {
+				if choices[earlier][i] == choices[round][i] {
+					same++
+				}
+			}
+			if same < flows/4 || same > flows*5/12 {
+				t.Errorf("rounds %d and %d agree on %d of %d flows", earlier, round, same, flows)
+			}
+		}
+		e.Rebalance()
 	}
 }
 
@@ -415,6 +443,23 @@ func TestProxyKeepsNoReplies(t *testing.T) {
 	}
 	if r := give(t, e, "udp "+d.Destination.String()+" > 10.0.0.1:5000", 0); r.Reason != lb.ReasonNotService {
 		t.Error(r.Reason)
+	}
+	// Its sockets see the replies, which prove and renew a flow.
+	e.Renew(key(t, 2), 0) // never heard of
+	e.Renew(key(t, 1), 100*time.Second)
+	if e.Owner(key(t, 1), 219*time.Second) != d.Backend || e.Owner(key(t, 1), 220*time.Second) != nil || e.Tables().ProvenFlows != 1 {
+		t.Error("a renewed flow lives for two minutes more, and is proven")
+	}
+	e.SetSnapshot(compile(t, strings.Replace(natSpec, "name: "+d.Backend.Name+",", "name: other,", 1)))
+	e.Renew(key(t, 1), 100*time.Second) // its backend is gone
+	// A proxy may translate between families.
+	e = steer.New(compile(t, strings.Replace(natSpec, "{address: 192.0.2.1, protocol: udp", "{address: \"2001:db8::f\", protocol: udp", 1)), steer.Options{Proxy: true})
+	k := flow.NewKey(netip.MustParseAddrPort("[2001:db8::1]:5000"), netip.MustParseAddrPort("[2001:db8::f]:5684"), flow.ProtoUDP)
+	if d := e.Datagram(k, nil, 0); d.Action != lb.Forward || d.Destination != netip.AddrPortFrom(d.Backend.Address4, 5684) {
+		t.Errorf("from IPv6 to IPv4: %s to %s", d.Reason, d.Destination)
+	}
+	if d := e.Datagram(key(t, 1), nil, 0); d.Reason != lb.ReasonNotService || e.Reasons()[lb.ReasonNotService] != 1 {
+		t.Errorf("of no service: %s", d.Reason)
 	}
 }
 

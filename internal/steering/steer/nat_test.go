@@ -180,7 +180,7 @@ func TestTCPStates(t *testing.T) {
 	}{
 		"S": {"opening", ""}, "SS": {"opening", ""}, "SA": {"established", "l2dsr"}, "A": {"established", ""}, "AS": {"established", "l2dsr"}, "H": {"opening", ""},
 		"SR": {"closing", ""}, "F": {"closing", ""}, "R": {"closing", ""}, "AFA": {"closing", ""}, "AFS": {"opening", ""}, "AFSA": {"established", "l2dsr"}, "AFH": {"closing", ""},
-		"Sh": {"opening", ""}, "Sa": {"opening", ""}, "ShA": {"established", "nat"}, "ShS": {"opening", ""}, "Ah": {"established", ""}, "AhA": {"established", "nat"}, "AaS": {"established", ""},
+		"Sh": {"opening", ""}, "Sa": {"opening", ""}, "ShA": {"established", "nat"}, "ShS": {"opening", ""}, "ShSA": {"established", "nat"}, "Ah": {"established", ""}, "AhA": {"established", "nat"}, "AaS": {"established", ""},
 		"ShAF": {"closing", "nat"}, "ShAf": {"closing", "nat"}, "ShAr": {"closing", "nat"}, "ShAFf": {"closing", "nat"}, "AFs": {"closing", ""}, "SrS": {"opening", ""}, "SrSA": {"established", ""},
 		"ShAFSh": {"opening", "nat"}, "ShAFShA": {"established", "nat"}, "AaFS": {"opening", ""}, "AaFSA": {"established", ""},
 	} {
@@ -213,6 +213,69 @@ func TestTCPStates(t *testing.T) {
 			if n != 1 || e.Tables().ProvenFlows == 1 != (c.proven == mode) {
 				t.Errorf("mode %s, %s: %d flows, %d proven", mode, trace, n, e.Tables().ProvenFlows)
 			}
+		}
+	}
+}
+
+// Fragments follow the first one of their datagram both ways through mode nat, and so do errors that quote a later fragment.
+func TestFragmentsAreTranslated(t *testing.T) {
+	for _, snat := range []string{"", "  snat: {addresses: [10.9.0.1], ports: 2000-2999}\n"} {
+		e := steer.New(compile(t, strings.Replace(natSpec, "  vips:", snat+"  vips:", 1)), steer.Options{})
+		piece := func(from, to any, id, n int) string {
+			return fmt.Sprintf("udp %s > %s payload=3000 frag=1400 id=%d piece=%d", from, to, id, n)
+		}
+		const client, vip = "10.0.0.1:5000", "192.0.2.1:5684"
+		first := give(t, e, piece(client, vip, 7, 1), 0)
+		later := give(t, e, piece(client, vip, 7, 2), 0)
+		if first.Action != lb.Forward || later.Reason != lb.ReasonFragment || later.Backend != first.Backend || later.Source != first.Source || later.Destination != first.Destination {
+			t.Fatalf("to the backend: %+v, then %+v", first, later)
+		}
+		from, to := any(client), first.Destination
+		if first.Source.IsValid() {
+			from = first.Source
+		}
+		quoting := func(line string) steer.Decision { return give(t, e, "unreachable 10.66.0.1 about "+line, 0) }
+		back := func(what string, d steer.Decision, want lb.Reason) {
+			t.Helper()
+			if d.Reason != want || d.Backend != first.Backend || d.Source.String() != vip || d.Destination.IsValid() != first.Source.IsValid() || d.Destination.IsValid() && d.Destination.String() != client {
+				t.Errorf("%s: %s from %s to %s", what, d.Reason, d.Source, d.Destination)
+			}
+		}
+		back("an error about the later fragment as it left", quoting(piece(from, to, 7, 2)), lb.ReasonICMPReply)
+		back("the reply's first fragment", give(t, e, piece(to, from, 8, 1), 0), lb.ReasonReply)
+		back("the reply's later fragment", give(t, e, piece(to, from, 8, 2), 0), lb.ReasonFragment)
+		if d := quoting(piece(vip, client, 8, 2)); d.Reason != lb.ReasonICMPError || d.Backend != first.Backend || d.Destination != first.Destination || d.Source != first.Source {
+			t.Errorf("an error about the reply's later fragment as it left: %s to %s as %s", d.Reason, d.Destination, d.Source)
+		}
+		for what, line := range map[string]string{
+			"another datagram": piece(from, to, 9, 2), "another backend": piece(from, "10.1.0.77:5684", 7, 2), "as it came": piece(client, "192.0.2.77:5684", 7, 2),
+		} {
+			if d := quoting(line); d.Reason != lb.ReasonNotService {
+				t.Errorf("an error about %s: %s", what, d.Reason)
+			}
+		}
+		if d := quoting(piece(vip, "192.0.2.1:9", 9, 2)); d.Reason != lb.ReasonICMPUnknown {
+			t.Errorf("an error about an unknown datagram to a VIP: %s", d.Reason)
+		}
+		// Without its flow, a datagram is no longer known.
+		e.Forget(flow.NewKey(netip.MustParseAddrPort(client), netip.MustParseAddrPort(vip), flow.ProtoUDP))
+		if d := give(t, e, piece(client, vip, 7, 3), 0); d.Reason != lb.ReasonFragmentUnknown || d.Service == nil {
+			t.Errorf("of a flow that was forgotten: %s", d.Reason)
+		}
+		// Nor with its backend; replies and errors are no longer translated.
+		first = give(t, e, piece(client, vip, 17, 1), 0)
+		if from, to = any(client), first.Destination; first.Source.IsValid() {
+			from = first.Source
+		}
+		e.SetSnapshot(compile(t, strings.Replace(natSpec, "name: "+first.Backend.Name+",", "name: other,", 1)))
+		if d := give(t, e, piece(client, vip, 17, 2), 0); d.Reason != lb.ReasonFragmentUnknown {
+			t.Errorf("of a backend that is gone: %s", d.Reason)
+		}
+		if d := give(t, e, fmt.Sprintf("udp %s > %s 01", to, from), 0); d.Reason != lb.ReasonNotService {
+			t.Errorf("the reply of a backend that is gone: %s", d.Reason)
+		}
+		if d := quoting(fmt.Sprintf("udp %s > %s 01", from, to)); d.Reason != lb.ReasonNotService {
+			t.Errorf("an error about a backend that is gone: %s", d.Reason)
 		}
 	}
 }

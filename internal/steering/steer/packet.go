@@ -86,7 +86,7 @@ func (e *Engine) Datagram(k flow.Key, payload []byte, now time.Duration) Decisio
 // its own can make room for it.
 func (e *Engine) NamesOwner(k flow.Key, payload []byte) bool {
 	service, _ := e.service(&k, nil)
-	if service == nil || service.CID == nil || service.Down || k.Proto != flow.ProtoUDP {
+	if service == nil || service.CID == nil || service.Down {
 		return false
 	}
 	layout, id, _ := service.CID.Find(payload)
@@ -103,7 +103,7 @@ func (e *Engine) steer(service *lb.Service, k flow.Key, payload []byte, flags ui
 		k.Src, k.Dst = [16]byte{}, [16]byte{}
 	}
 	unknown := false
-	if service.CID != nil && k.Proto == flow.ProtoUDP {
+	if service.CID != nil { // then the service is udp's alone, see lb.Compile
 		var d Decision
 		var done bool
 		if d, done, unknown = e.byCID(service, k, payload, now); done {

@@ -261,3 +261,65 @@ func TestEntriesOfAFullTable(t *testing.T) {
 		t.Errorf("%d have an entry a second later, want 10", n)
 	}
 }
+
+// A rate of the service's own bounds its entries, however full the table is.
+func TestRateGoesBeforeTheTable(t *testing.T) {
+	e := steer.New(compile(t, "limits: {flows: 1200}\n"+strings.Replace(natSpec, "mode: nat", "mode: l2dsr\n  new_flow_rate: 1100", 1)), steer.Options{})
+	n := 0
+	for i := range 1200 {
+		if e.Datagram(key(t, i), nil, time.Second).New {
+			n++
+		}
+	}
+	if n != 1100 {
+		t.Errorf("%d flows have an entry, want those of a second", n)
+	}
+}
+
+// One client that opens flow after flow evicts its own.
+func TestOneSourceEvictsItsOwn(t *testing.T) {
+	e := steer.New(compile(t, natSpec), steer.Options{MaxFlows: 64})
+	for i := range 8 {
+		e.Datagram(key(t, i), nil, 0)
+	}
+	for port := range 1000 {
+		e.Datagram(flow.NewKey(netip.AddrPortFrom(netip.MustParseAddr("10.7.7.7"), uint16(port+1)), netip.MustParseAddrPort("192.0.2.1:5684"), flow.ProtoUDP), nil, 0)
+	}
+	for i := range 8 {
+		if e.Owner(key(t, i), 0) == nil {
+			t.Errorf("flow %d was evicted", i)
+		}
+	}
+}
+
+// An error about a flow without entry goes by the rule that compares the ports of the client's packets.
+func TestErrorsGoByComparedPorts(t *testing.T) {
+	e := steer.New(compile(t, `maglev_size: 251
+services:
+- {name: source, mode: mark, conntrack: false, flows: [{name: f, priority: 3, match: ["udp[0:2] = 0x1388"]}], backends: [{name: a, mark: 101}]}
+- {name: destination, mode: mark, conntrack: false, flows: [{name: f, priority: 2, match: ["udp[2:2] = 0x1634"]}], backends: [{name: a, mark: 102}]}
+- {name: rest, mode: mark, conntrack: false, flows: [{name: f}], backends: [{name: a, mark: 103}]}
+`), steer.Options{})
+	for ports, want := range map[[2]int]uint32{{0x1388, 0x1634}: 101, {0x1388, 1}: 101, {0x8813, 0x1634}: 102, {0x1389, 0x1634}: 102, {0x0088, 0x0034}: 103, {0x8813, 0x3416}: 103, {1, 1}: 103} {
+		packet := fmt.Sprintf("udp 10.0.0.1:%d > 192.0.2.1:%d 01", ports[0], ports[1])
+		about := fmt.Sprintf("unreachable 10.9.9.9 about udp 192.0.2.1:%d > 10.0.0.1:%d 01", ports[1], ports[0])
+		if d := give(t, e, packet, 0); d.Mark != want {
+			t.Errorf("%s: mark %d, want %d", packet, d.Mark, want)
+		}
+		if d := give(t, e, about, 0); d.Mark != want || d.Reason != lb.ReasonICMPError {
+			t.Errorf("%s: %s, mark %d, want %d", about, d.Reason, d.Mark, want)
+		}
+	}
+}
+
+// A router drops what it would forward with a spent hop limit, and nothing else.
+func TestSpentHopLimit(t *testing.T) {
+	e := steer.New(compile(t, natSpec), steer.Options{Router: true})
+	for line, want := range map[string]lb.Reason{
+		"udp 10.0.0.1:5000 > 192.0.2.1:5684 ttl=1": lb.ReasonTTLExpired, "udp 10.0.0.1:5001 > 192.0.2.1:5684 ttl=2": lb.ReasonMaglev, "udp 10.0.0.1:5000 > 192.0.2.9:5684 ttl=1": lb.ReasonNotService,
+	} {
+		if d := give(t, e, line, 0); d.Reason != want || d.Action != want.Action() {
+			t.Errorf("%s: %s", line, d.Reason)
+		}
+	}
+}

@@ -125,12 +125,8 @@ func (e *Engine) slot(service *lb.Service, k flow.Key) string {
 		what = "its ports"
 	}
 	h := e.hash(service, k)
-	b := service.Select(h)
-	if b == nil {
-		return "no backend takes new flows"
-	}
 	return fmt.Sprintf("the hash of %s, %016x, is slot %d of %d in the Maglev table, which belongs to %s",
-		what, h, h%uint64(len(service.Maglev)), len(service.Maglev), b.Name)
+		what, h, h%uint64(len(service.Maglev)), len(service.Maglev), service.Select(h).Name)
 }
 
 // matched returns the VIP of a service that covers a destination, written out.

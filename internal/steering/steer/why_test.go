@@ -43,9 +43,9 @@ func (e *explained) Packet(data []byte, frame bool, now time.Duration) (steertes
 	}
 	if parse(data, &p) == nil {
 		d := e.engine.Packet(&p, now)
-		kind := fmt.Sprint(d.Reason, p.Kind, p.Later, d.Rule != nil, d.Mark == 0)
+		kind := fmt.Sprint(d.Reason, p.Version, p.Kind, p.Later, d.Rule != nil, d.Mark == 0)
 		if d.Service != nil {
-			kind += fmt.Sprint(d.Service.Mode, d.Service.Tunnel, d.Service.Affinity, d.Service.SCTPHash, len(d.Service.VIPs) > 1, d.Service.CID != nil && len(d.Service.CID.Layouts) > 1)
+			kind += fmt.Sprint(d.Service.Mode, d.Service.Tunnel, d.Service.Affinity, d.Service.SCTPHash, len(d.Service.VIPs), d.Service.CID != nil && len(d.Service.CID.Layouts) > 1)
 		}
 		if !e.seen[kind] {
 			e.seen[kind] = true

@@ -109,21 +109,10 @@ func (b *balancer) again(ctx context.Context, kill bool, away time.Duration) err
 	} else if err := d.Stop(); err != nil {
 		return err
 	}
-	if err := wait(ctx, away); err != nil {
+	if err := programs.Sleep(ctx, away); err != nil {
 		return err
 	}
 	return b.start(ctx)
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }
 
 // drain has Weir give a backend no new flows.

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -239,36 +238,15 @@ func (r *Result) judgeConnections() {
 type memory struct{ kernel, available float64 } // bytes
 
 func readMemory() (m memory) {
-	m.kernel = field("/proc/meminfo", "SUnreclaim:", 1) * 1024
-	m.available = field("/proc/meminfo", "MemAvailable:", 1) * 1024
-	m.kernel += field("/proc/net/sockstat", "TCP:", 10) * float64(os.Getpagesize()) // "TCP: inuse N orphan N tw N alloc N mem PAGES"
+	m.kernel = procstat.Field("/proc/meminfo", "SUnreclaim:", 1) * 1024
+	m.available = procstat.Field("/proc/meminfo", "MemAvailable:", 1) * 1024
+	m.kernel += procstat.Field("/proc/net/sockstat", "TCP:", 10) * float64(os.Getpagesize()) // "TCP: inuse N orphan N tw N alloc N mem PAGES"
 	return m
-}
-
-// field is a number in the line of a file that begins with name; 0 where it is not to be had.
-func field(file, name string, i int) float64 {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return 0
-	}
-	for _, line := range strings.Split(string(text), "\n") {
-		if words := strings.Fields(line); len(words) > i && words[0] == name {
-			n, err := strconv.ParseFloat(words[i], 64)
-			if err == nil {
-				return n
-			}
-		}
-	}
-	return 0
 }
 
 // machine says where figures come from.
 func machine() string {
-	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
-	if err != nil {
-		release = []byte("unknown")
-	}
-	return fmt.Sprintf("Linux %s, %s processors, %.0f GB", strings.TrimSpace(string(release)), processors(), field("/proc/meminfo", "MemTotal:", 1)/(1<<20))
+	return fmt.Sprintf("Linux %s, %s processors, %.0f GB", procstat.KernelRelease(), processors(), procstat.Field("/proc/meminfo", "MemTotal:", 1)/(1<<20))
 }
 
 // Validate says what cannot be meant.

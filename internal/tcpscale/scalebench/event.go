@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/tcpscale"
+	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 // Kinds of events. Those of a backend take another backend each, the last one first.
@@ -78,7 +79,7 @@ func (e *events) late(now time.Time) time.Duration {
 func (e *events) run(ctx context.Context, full time.Time) error {
 	e.start(full)
 	for _, p := range e.plan {
-		if err := wait(ctx, time.Until(full.Add(p.At))); err != nil {
+		if err := programs.Sleep(ctx, time.Until(full.Add(p.At))); err != nil {
 			return nil //nolint:nilerr // the hold is over
 		}
 		e.begin(time.Now())

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -67,11 +67,11 @@ func (s *peerStage) run(ctx context.Context, p *peer, hold time.Duration) (*peer
 	if err := s.pause(ctx, peerSettle); err != nil {
 		return f, err
 	}
-	return f, s.hold(ctx, f, hold, proc, established, family(servers), family(clients))
+	return f, s.hold(ctx, f, hold, proc, established, withChildren(servers), withChildren(clients))
 }
 
 // slab is the kernel's unreclaimable memory in bytes.
-func slab() float64 { return field("/proc/meminfo", "SUnreclaim:", 1) * 1024 }
+func slab() float64 { return procstat.Field("/proc/meminfo", "SUnreclaim:", 1) * 1024 }
 
 // calm waits until the kernel has freed what the run before had, which it does after the last process has gone.
 func (s *peerStage) calm(ctx context.Context) error {
@@ -135,7 +135,7 @@ func (s *peerStage) hold(ctx context.Context, f *peerFigures, hold time.Duration
 	f.data = (counter(proc+"netstat", "TCPOrigDataSent") - data) / f.span.Seconds()
 	f.held = established()
 	f.lost = int(counter(proc+"snmp", "ActiveOpens")-opened) + max(0, held-f.held)
-	f.kernel += slab() + field(proc+"sockstat", "TCP:", 10)*float64(os.Getpagesize())
+	f.kernel += slab() + procstat.Field(proc+"sockstat", "TCP:", 10)*float64(os.Getpagesize())
 	for i, end := range []*usage{&f.servers, &f.clients} {
 		*end = usage{bytes: after[i].bytes, cpu: after[i].cpu - before[i].cpu}
 	}
@@ -181,22 +181,11 @@ func usageOf(ends ...[]int) (all []usage, err error) {
 	return all, nil
 }
 
-// family is the processes with all their descendants.
-func family(pids []int) []int {
-	all := append([]int(nil), pids...)
-	for i := 0; i < len(all); i++ {
-		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", all[i])) // the pattern is right
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				continue // a thread that has ended has none
-			}
-			for _, word := range strings.Fields(string(text)) {
-				if pid, err := strconv.Atoi(word); err == nil {
-					all = append(all, pid)
-				}
-			}
-		}
+// withChildren is the processes with all their descendants.
+func withChildren(pids []int) []int {
+	all := slices.Clone(pids)
+	for _, pid := range pids {
+		all = append(all, procstat.Descendants(pid)...)
 	}
 	return all
 }
@@ -215,7 +204,7 @@ func sockets(pids []int) (n int) {
 
 // listening counts TCP sockets of a namespace in which nobody has connected yet.
 func listening(proc string) int {
-	return int(field(proc+"sockstat", "TCP:", 2) + field(proc+"sockstat6", "TCP6:", 2))
+	return int(procstat.Field(proc+"sockstat", "TCP:", 2) + procstat.Field(proc+"sockstat6", "TCP6:", 2))
 }
 
 // counter is one of TCP's counters in a /proc/PID/net/snmp (RFC 4022) or netstat (Linux); 0 where it is not to be had.

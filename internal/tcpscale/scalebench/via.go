@@ -268,7 +268,7 @@ func (s *stage) through(ctx context.Context) (err error) {
 		if died := errors.Join(ctx.Err(), s.balancer.failure()); died != nil {
 			return died
 		}
-		if err := wait(ctx, 50*time.Millisecond); err != nil {
+		if err := programs.Sleep(ctx, 50*time.Millisecond); err != nil {
 			return err
 		}
 	}
@@ -408,7 +408,7 @@ func (m *viaMeter) look(ctx context.Context, r *tcpscale.Report, idle, ending bo
 		now = &m.first
 	}
 	now.at, now.busy, now.others, now.balancer = time.Now(), machine.Busy, machine.Others, m.stage.balancer.cpu()
-	now.softirq = time.Duration(field("/proc/stat", "cpu", 7)) * 10 * time.Millisecond
+	now.softirq = time.Duration(procstat.Field("/proc/stat", "cpu", 7)) * 10 * time.Millisecond
 }
 
 // ours are the processes of the run.

@@ -77,10 +77,13 @@ func (r *Result) CPUPerRequest(process string) time.Duration {
 	return 0
 }
 
-// MarshalJSON implements [json.Marshaler].
-func (r *Result) MarshalJSON() ([]byte, error) {
+// MarshalJSON implements [json.Marshaler]: the public form.
+func (r *Result) MarshalJSON() ([]byte, error) { return json.Marshal(r.Form()) }
+
+// Form is the public form of the result, for JSON.
+func (r *Result) Form() *v1.BenchResult {
 	form := v1.BenchResult{
-		Format: Format, Scenario: r.Scenario, Road: r.Path, Parameters: r.Parameters, Machine: r.Machine, Started: r.Started,
+		Format: Format, Scenario: r.Scenario, Path: r.Path, Parameters: r.Parameters, Machine: r.Machine, Started: r.Started,
 		Elapsed: r.Elapsed.Seconds(), Requests: r.Requests, Rate: r.Rate(), Errors: r.Errors, Bytes: r.Bytes,
 		Latency: r.Latency.Form(), Figures: r.Figures, Series: r.Series,
 	}
@@ -94,7 +97,7 @@ func (r *Result) MarshalJSON() ([]byte, error) {
 	for _, e := range r.Events {
 		form.Events = append(form.Events, v1.BenchEvent{At: e.At.Seconds(), What: e.What})
 	}
-	return json.Marshal(form)
+	return &form
 }
 
 // UnmarshalJSON implements [json.Unmarshaler]. What follows from other keys (rates, costs per request) is not read.
@@ -111,7 +114,7 @@ func (r *Result) UnmarshalJSON(data []byte) error {
 		return err
 	}
 	*r = Result{
-		Scenario: form.Scenario, Path: form.Road, Parameters: form.Parameters, Machine: form.Machine, Started: form.Started,
+		Scenario: form.Scenario, Path: form.Path, Parameters: form.Parameters, Machine: form.Machine, Started: form.Started,
 		Elapsed: duration(form.Elapsed, time.Second), Requests: form.Requests, Errors: form.Errors, Bytes: form.Bytes,
 		Latency: latency, Figures: form.Figures, Series: form.Series,
 	}

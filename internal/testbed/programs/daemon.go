@@ -11,13 +11,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/procstat"
 )
 
 // Daemon is one process under measurement, reached through its admin socket. Its methods may be called from any goroutine.
@@ -105,13 +105,13 @@ func (d *Daemon) Get(ctx context.Context, path string, into any) error {
 	return json.Unmarshal(body, into)
 }
 
-// Console runs one command line of the NAT console. What the console refuses is an error.
-func (d *Daemon) Console(ctx context.Context, line string) error {
+// Console runs one command line of the NAT console and returns its answer. What the console refuses is an error.
+func (d *Daemon) Console(ctx context.Context, line string) (string, error) {
 	answer, err := d.Do(ctx, http.MethodPost, "/console", line+"\n")
 	if err == nil && (len(answer) == 0 || bytes.HasPrefix(answer, []byte("error: "))) {
 		err = fmt.Errorf("%s: %s: %q", d.name, line, answer)
 	}
-	return err
+	return strings.TrimSpace(string(answer)), err
 }
 
 // Do asks the admin socket; an answer other than 200 is an error. It returns at most 8 MB.
@@ -149,7 +149,7 @@ func (d *Daemon) Stop() error {
 		return err
 	}
 	if d.interrupted() {
-		children := childrenOf(d.cmd.Process.Pid) // of a supervisor, which do not end with it
+		children := procstat.Descendants(d.cmd.Process.Pid) // of a supervisor, which do not end with it
 		d.Kill()
 		for _, pid := range children {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
@@ -165,20 +165,6 @@ func (d *Daemon) Stop() error {
 		<-d.ended
 		return fmt.Errorf("%s did not end when interrupted", d.name)
 	}
-}
-
-// childrenOf are the processes that a process has started.
-func childrenOf(pid int) (children []int) {
-	tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid)) // the pattern is right
-	for _, task := range tasks {
-		text, _ := os.ReadFile(task) // a thread may have ended
-		for _, field := range strings.Fields(string(text)) {
-			if child, err := strconv.Atoi(field); err == nil {
-				children = append(children, child)
-			}
-		}
-	}
-	return children
 }
 
 // Kill ends the process at once: it has nothing to finish.

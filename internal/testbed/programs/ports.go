@@ -1,9 +1,11 @@
 package programs
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 )
 
 // FreeUDP returns n different UDP addresses on 127.0.0.1 that nobody uses now, in the network namespace of the calling
@@ -19,4 +21,16 @@ func FreeUDP(n int) ([]netip.AddrPort, error) {
 		addresses = append(addresses, netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), conn.LocalAddr().(*net.UDPAddr).AddrPort().Port()))
 	}
 	return addresses, nil
+}
+
+// Sleep waits; the error is the context's, which ends it early.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
 }

@@ -64,8 +64,8 @@ func TestConnect(t *testing.T) {
 	if value, err := m.Get(stun.AttrConnectionID); err != nil || binary.BigEndian.Uint32(value) != id {
 		t.Errorf("connection id %x, %v", value, err)
 	}
-	if again := w.table.ConnectDone(a, id, nil, nil, w.now); again != nil {
-		t.Error("answered twice")
+	if again := w.table.ConnectDone(a, id, nil, []byte("before"), w.now); string(again) != "before" {
+		t.Errorf("answered twice, or what was there is gone: %q", again)
 	}
 	if got, _, r := c.bind(id + 1); r != BadRequest || got != 0 {
 		t.Errorf("another id: %v", r)

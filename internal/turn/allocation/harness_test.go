@@ -296,8 +296,8 @@ func (c *client) answer(raw, out []byte, r Reason) *stun.Message {
 			c.w.t.Errorf("%v: %v", r, err)
 		}
 	}
-	if code(m) != r.Code() {
-		c.w.t.Errorf("answered %d, reason %v", code(m), r)
+	if code(m) != r.Code() || (m.Type.Class == stun.ClassErrorResponse) != (code(m) != 0) {
+		c.w.t.Errorf("answered %d as %v, reason %v", code(m), m.Type, r)
 	}
 	return m
 }

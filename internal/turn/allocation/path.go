@@ -55,4 +55,6 @@ type Path struct {
 	Server    netip.AddrPort `json:"server"`
 	Transport Transport      `json:"transport"`
 	Listener  uint16         `json:"-"`
+	// Session, if not 0, distinguishes DTLS sessions with a connection id from others: the address of their clients may change.
+	Session uint32 `json:"-"`
 }

@@ -59,6 +59,16 @@ func (t *Table) insert(a *Allocation) {
 	t.due.Set(a.slot, a.soonest())
 }
 
+// Move gives an allocation another 5-tuple, because the address of its client has changed. No other allocation may have it, which
+// Path.Session ensures.
+func (t *Table) Move(a *Allocation, to Path) {
+	if t.paths[a.Path] == a {
+		delete(t.paths, a.Path)
+		a.Path = to
+		t.paths[to] = a
+	}
+}
+
 // changed calls Events.Changed, and updates the time at which a part of the allocation expires.
 func (t *Table) changed(a *Allocation) {
 	t.due.Set(a.slot, a.soonest())

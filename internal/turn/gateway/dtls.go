@@ -1,305 +1,215 @@
 package gateway
 
 import (
-	"context"
-	"crypto/rand"
+	"crypto"
 	"crypto/tls"
 	"errors"
-	"fmt"
-	"net"
 	"net/netip"
-	"sync"
+	"sync/atomic"
+	"time"
 
-	"github.com/pion/dtls/v3"
-	"github.com/pion/logging"
-
+	"github.com/weir-lb/weir/internal/dtls/engine"
+	"github.com/weir-lb/weir/internal/dtls/handshake"
+	"github.com/weir-lb/weir/internal/dtls/record"
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
 const (
-	dtlsBatch    = 64
-	dtlsDatagram = 4096 // longer datagrams are truncated and then fail to decrypt; media and requests are shorter
-	dtlsMTU      = 1200 // of handshake datagrams
+	// dtlsMTU is the maximum size of the datagrams of a handshake, in bytes of UDP payload.
+	dtlsMTU = 1200
+	// dtlsBatch is how many records are sealed before they are written.
+	dtlsBatch = 128
+	// dtlsRoom is how many datagrams the engine may write at a time: a batch, and those in hand.
+	dtlsRoom = dtlsBatch + 16
+	// dtlsCID is the length in bytes of the connection ids that clients are told to send.
+	dtlsCID = 8
 )
 
-// dtlsFront is the sockets of a DTLS listener. It answers ClientHellos without a cookie and stores nothing for them.
-// A client that returns the cookie gets a session: a pipe and a pion/dtls connection over it. A session ends when its
-// client starts a new handshake from the same address; the library alone would ignore that.
+// dtlsListener is what the workers share of a DTLS listener. Each of them has a DTLS engine for its own socket:
 //
-//	reuse-port socket ─► reader ─┬─ hello, no cookie ─► HelloVerifyRequest, no state
-//	                             ├─ hello, cookie ────► new session ─► pion/dtls ─► streamConn
-//	                             └─ other record ─────► the session of the address, else dropped
-type dtlsFront struct {
-	server  *streamServer
-	group   *udpio.Group
-	cookies cookieMaker
-	readers []*dtlsReader
-	wait    sync.WaitGroup
-	options []dtls.ServerOption
+//	reuse-port socket ─► readDTLS ─► engine: cookie, handshake, records opened in place ─► dtlsFront.Serve ─► relay sockets
+//	relay socket ─► readRelay ─► dtlsSession.deliver ─► engine: sealed in its send buffers ─► dtlsFront.write
+type dtlsListener struct {
+	server      *streamServer
+	credentials atomic.Pointer[handshake.Credentials] // for the next handshakes
+	fronts      []*dtlsFront                          // by worker
 }
 
-// sessionKey identifies the session of a datagram. local is valid on wildcard sockets only.
-type sessionKey struct {
-	client netip.AddrPort
-	local  netip.Addr
-}
-
-// dtlsReader is one socket with the sessions whose datagrams the kernel's hash steers to it.
-type dtlsReader struct {
-	front *dtlsFront
-	conn  *udpio.Conn
-
-	mu       sync.Mutex
-	sessions map[sessionKey]*dtlsSession
-}
-
-// dtlsSession is the session of a client that returned a valid cookie.
-type dtlsSession struct {
-	pipe *dtlsPipe
-	conn *streamConn
-	gone chan struct{} // closed after its end was posted to the worker
-}
-
-// listenDTLS opens the sockets, one per worker, and their readers.
-func (s *streamServer) listenDTLS() error {
-	config := &s.listener.config
-	address := netip.AddrPortFrom(config.Address, config.Port)
-	group, err := udpio.Listen(udpio.Config{
-		Addr: address, Sockets: max(len(s.gateway.workers), 1), Batch: dtlsBatch, ReadBuffer: 4 << 20, WriteBuffer: 4 << 20,
-	})
+// openDTLSLocked binds the sockets of a DTLS listener, one for each worker. The caller holds g.mu.
+func (g *Gateway) openDTLSLocked(l *listener) error {
+	s := &streamServer{gateway: g, shared: g.streams, listener: l}
+	d := &dtlsListener{server: s}
+	certificate, err := l.config.certificate(time.Now())
 	if err != nil {
 		return err
 	}
-	f := &dtlsFront{server: s, group: group}
-	if _, err := rand.Read(f.cookies.key[:]); err != nil {
+	if err := d.show(certificate); err != nil {
+		return err
+	}
+	s.certificate.Store(certificate)
+	cids := engine.ByteOwnerCIDs(dtlsCID, 0)
+	group, err := udpio.Listen(udpio.Config{
+		Addr: l.server, Sockets: len(g.workers), Batch: readBatch, ReadBuffer: listenerBuffer, WriteBuffer: listenerBuffer,
+		Coalesce: !g.options.NoCoalesce, Steer: cids.Steering(len(g.workers)),
+	})
+	if err != nil {
+		return explainBind(err, l.server)
+	}
+	if err := d.embed(g.workers, cids); err != nil {
 		_ = group.Close()
-		return fmt.Errorf("make a cookie key: %w", err)
+		return err
 	}
-	f.options = []dtls.ServerOption{
-		dtls.WithGetCertificate(func(*dtls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate.Load(), nil }),
-		dtls.WithMTU(dtlsMTU), dtls.WithLoggerFactory(silence{logging.NewDefaultLeveledLoggerForScope("dtls", logging.LogLevelDisabled, nil)}),
+	l.stream, l.dtls, l.group, l.server = s, d, group, group.LocalAddr()
+	return g.enterLocked(l)
+}
+
+// embed makes the engines.
+func (d *dtlsListener) embed(all []*worker, cids *engine.CIDs) error {
+	owners := make([]engine.Owner, len(all))
+	for i, w := range all {
+		f := &dtlsFront{server: d.server, worker: w, start: w.gateway.options.Now(), writer: udpio.NewWriter(dtlsRoom)}
+		d.fronts = append(d.fronts, f)
+		owners[i] = engine.Owner{Write: f.write, Wake: func() { w.post(func(*worker) { f.engine.TakeOver(f.now()) }) }}
 	}
-	s.listener.server = group.LocalAddr()
-	s.dtls = f
-	for i := range group.Len() {
-		r := &dtlsReader{front: f, conn: group.Conn(i), sessions: make(map[sessionKey]*dtlsSession)}
-		f.readers = append(f.readers, r)
-		f.wait.Add(1)
-		go r.run()
+	engines, err := engine.Embed(engine.Config{
+		Credentials: &d.credentials, Suites: record.CertificateSuites(), MTU: dtlsMTU, CIDs: cids, HandshakeLife: handshakeTime, Batch: dtlsBatch,
+		MaxSessions: maxSessions, MaxHalfOpen: maxSessions, // Admit keeps the configured limits
+		NewHandler: func(w *engine.Worker) engine.Handler { return d.fronts[w.ID()] },
+	}, owners)
+	if err != nil {
+		return err
+	}
+	for i, f := range d.fronts {
+		f.engine = engines[i]
 	}
 	return nil
 }
 
-// stop accepts no new sessions. close frees the sockets after all sessions have ended.
-func (f *dtlsFront) stop() {
-	for _, r := range f.readers {
-		r.mu.Lock()
-		clear(r.sessions)
-		r.sessions = nil // from here on datagrams find no session, and none is created
-		r.mu.Unlock()
-	}
-}
+// maxSessions is the highest limit of connections that can be configured.
+const maxSessions = 1 << 24
 
-func (f *dtlsFront) close() {
-	_ = f.group.Close()
-	f.wait.Wait()
-}
-
-// run reads until the socket is closed.
-func (r *dtlsReader) run() {
-	defer r.front.wait.Done()
-	messages := udpio.NewMessages(dtlsBatch, dtlsDatagram)
-	for {
-		n, err := r.conn.ReadBatch(messages, udpio.Forever)
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		now := r.front.server.gateway.options.Now()
-		for i := range n {
-			r.datagram(&messages[i], now)
-		}
+// show sets the certificate for the next handshakes.
+func (d *dtlsListener) show(c *tls.Certificate) error {
+	key, ok := c.PrivateKey.(crypto.Signer)
+	if !ok {
+		return errors.New("key: it cannot sign; take an ECDSA or an RSA key")
 	}
-}
-
-// datagram passes a datagram to its session, or begins a session.
-func (r *dtlsReader) datagram(m *udpio.Message, now int64) {
-	b, key, counts := m.Buf[:m.N], sessionKey{m.Addr, m.Local}, &r.front.server.counts
-	if len(b) < recordHeader || b[1] != 0xFE {
-		counts.add(dtlsMalformed)
-		return
-	}
-	r.mu.Lock()
-	session := r.sessions[key]
-	r.mu.Unlock()
-	if isHandshakeStart(b) {
-		h, ok := parseHello(b)
-		switch {
-		case !ok:
-			counts.add(dtlsMalformed)
-			return
-		case session != nil && string(h.cookie) == string(session.pipe.cookie[:]):
-			// a retransmission of this session's hello: the library answers again
-		case r.front.cookies.valid(m.Addr, &h, now):
-			r.begin(key, &h, session)
-			return
-		default:
-			if len(h.cookie) > 0 {
-				counts.add(dtlsBadCookie)
-			}
-			counts.add(dtlsCookieSent)
-			cookie := r.front.cookies.make(m.Addr, &h, cookiePeriodOf(now))
-			r.send(key, h.appendHelloVerify(make([]byte, 0, helloVerifySize), cookie[:]))
-			return
-		}
-	}
-	if session == nil {
-		counts.add(dtlsMalformed)
-	} else if !session.pipe.put(b) {
-		counts.add(dtlsInboxFull)
-	}
-}
-
-// begin creates the session of a client with a valid cookie. It replaces an earlier session of the same address.
-func (r *dtlsReader) begin(key sessionKey, h *dtlsHello, old *dtlsSession) {
-	s := r.front.server
-	s.counts.add(connectionAccepted)
-	if old != nil {
-		old.pipe.mute()
-		old.conn.end(dtlsReplaced)
-	}
-	local := s.listener.server
-	if key.local.IsValid() {
-		local = netip.AddrPortFrom(key.local, local.Port())
-	}
-	c := s.newConn(key.client, local)
-	pipe := newDTLSPipe(r, key, h)
-	c.raw = pipe
-	if !s.shared.connections.enter(c.connEntry, key.client.Addr(), nil) {
-		s.counts.add(connectionRefused)
-		return
-	}
-	if !s.shared.handshakes.enter(c.phaseEntry, key.client.Addr(), func() { c.end(handshakeEvicted) }) {
-		s.shared.connections.leave(c.connEntry)
-		s.counts.add(handshakeRefused)
-		return
-	}
-	session := &dtlsSession{pipe: pipe, conn: c, gone: make(chan struct{})}
-	conn, err := dtls.ServerWithOptions(pipe, net.UDPAddrFromAddrPort(key.client), r.front.options...)
-	if err != nil || !r.register(key, session) {
-		s.shared.handshakes.leave(c.phaseEntry)
-		s.shared.connections.leave(c.connEntry)
-		s.counts.add(handshakeFailed)
-		return
-	}
-	pipe.conn = conn
-	go session.serve(conn, key, old)
-}
-
-// register adds the session to the table, so that datagrams find it. It returns false if the listener is closing.
-func (r *dtlsReader) register(key sessionKey, session *dtlsSession) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.sessions == nil || !r.front.server.add(session.conn) {
-		return false
-	}
-	r.sessions[key] = session
-	return true
-}
-
-// serve runs a session. It posts nothing to the worker before the end of the session that it replaces was posted,
-// because both have the same 5-tuple.
-func (d *dtlsSession) serve(conn *dtls.Conn, key sessionKey, old *dtlsSession) {
-	c := d.conn
-	defer c.server.remove(c, c.connEntry)
-	defer close(d.gone)
-	defer d.forget(key)
-	defer conn.Close() //nolint:errcheck // sends close_notify to a client that may be gone
-	ctx, cancel := context.WithTimeout(context.Background(), handshakeTime)
-	err := conn.HandshakeContext(ctx)
-	cancel()
-	c.server.shared.handshakes.leave(c.phaseEntry)
-	if old != nil {
-		<-old.gone
-	}
+	own, err := handshake.NewCertificate(c.Certificate, key)
 	if err != nil {
-		c.end(handshakeReason(err))
+		return err
+	}
+	d.credentials.Store(&handshake.Credentials{Certificates: []*handshake.Certificate{own}})
+	return nil
+}
+
+// dtlsFront is a worker's part of a DTLS listener: the Handler and the socket of its engine.
+type dtlsFront struct {
+	server   *streamServer
+	worker   *worker
+	socket   *listenerSocket
+	engine   *engine.Embedded
+	start    int64  // the engine's time 0
+	sessions uint32 // numbers that were given to sessions with connection ids
+	closing  bool
+
+	writer  *udpio.Writer
+	queue   udpio.Queue
+	targets [dtlsRoom]udpio.Target
+}
+
+// now returns the engine's time of this poll.
+func (f *dtlsFront) now() time.Duration { return time.Duration(f.worker.now - f.start) }
+
+// readDTLS reads one batch from clients and relays it.
+func (w *worker) readDTLS(ls *listenerSocket) {
+	if w.inUsed > 0 {
+		w.flush()
+	}
+	n, err := ls.conn.ReadBatch(w.in, 0)
+	if err != nil {
+		ls.counts.add(reasonReceiveError, 1)
 		return
 	}
-	c.conn = conn
-	c.serve()
-}
-
-func (d *dtlsSession) forget(key sessionKey) {
-	r := d.pipe.front
-	r.mu.Lock()
-	if r.sessions[key] == d {
-		delete(r.sessions, key)
-	}
-	r.mu.Unlock()
-}
-
-// readRecords passes one message per record to the worker, and several at once if the worker is behind.
-func (c *streamConn) readRecords() streamReason {
-	buf := make([]byte, chunkBytes)
-	var in recordInbox
-	for {
-		n, err := c.conn.Read(buf)
-		if err != nil {
-			return readReason(err)
+	now := ls.dtls.now()
+	for i := range w.in[:n] {
+		m := &w.in[i]
+		size := m.Segment
+		if size == 0 {
+			size = max(m.N, 1)
 		}
-		message := buf[:n]
-		if size, ok := frameSize(message); !ok || size == 0 {
-			return streamNotTurn
-		}
-		if int64(n) > c.frames.limit.Load() {
-			return streamLongFrame
-		}
-		if !in.put(c, message) {
-			c.server.counts.add(dtlsInboxFull)
+		for at := 0; at < m.N; at += size {
+			end := min(at+size, m.N)
+			ls.dtls.engine.Receive(m.Buf[at:end:end], m.Addr, m.Local, now)
 		}
 	}
+	w.inUsed = len(w.in) // all buffers may be queued for sending
+	w.flush()
 }
 
-// recordInbox collects the messages of a session until the worker has taken the earlier ones.
-type recordInbox struct {
-	mu    sync.Mutex
-	chunk *chunk
-	used  int
-}
-
-// put copies a message. It returns false if the inbox is full.
-func (in *recordInbox) put(c *streamConn, message []byte) bool {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	first := in.chunk == nil
-	if first {
-		in.chunk, in.used = c.frames.pool.get(chunkBytes), 0
+// write sends what the engine has sealed. It never waits.
+func (f *dtlsFront) write(messages []udpio.Message) {
+	ls := f.socket
+	refused, to := 0, (*udpio.Target)(nil)
+	for i := range messages {
+		m := &messages[i]
+		if i == 0 || m.Addr != messages[i-1].Addr || m.Local != messages[i-1].Local {
+			to = f.target(i, m)
+		}
+		if to == nil {
+			refused++
+			continue
+		}
+		f.writer.Add(&f.queue, to, m.Buf[:m.N])
 	}
-	if in.used+len(message) > len(in.chunk.buf) {
-		return false
+	refused += f.writer.FlushConn(ls.conn, &f.queue)
+	f.writer.Reset()
+	if refused > 0 {
+		ls.counts.add(reasonSendRefused, refused)
 	}
-	to := in.chunk.buf[in.used : in.used+len(message) : in.used+len(message)]
-	copy(to, message)
-	in.used += len(message)
-	in.chunk.frames = append(in.chunk.frames, to)
-	if first {
-		c.worker.post(func(w *worker) { in.give(w, c) })
-	}
-	return true
 }
 
-func (in *recordInbox) give(w *worker, c *streamConn) {
-	in.mu.Lock()
-	chunk := in.chunk
-	in.chunk = nil
-	in.mu.Unlock()
-	w.fromStream(c, c.server.listener, c.path, chunk.frames)
-	c.frames.pool.put(chunk)
+func (f *dtlsFront) target(i int, m *udpio.Message) *udpio.Target {
+	local := netip.Addr{}
+	if f.socket.conn.Wildcard() {
+		local = m.Local
+	}
+	t, ok := udpio.NewTarget(m.Addr, local, f.socket.conn.IPv6())
+	if !ok {
+		return nil
+	}
+	f.targets[i] = t
+	return &f.targets[i]
 }
 
-// silence discards the log of pion/dtls; all connections share it. Failed handshakes are counted; logging them would
-// let unknown clients fill the log.
-type silence struct{ logger logging.LeveledLogger }
+// tickDTLS runs the timers of handshakes that are due.
+func (w *worker) tickDTLS() {
+	for _, f := range w.fronts {
+		if now := f.now(); f.engine.Next() <= now {
+			f.engine.Tick(now)
+		}
+	}
+}
 
-// NewLogger implements logging.LoggerFactory.
-func (s silence) NewLogger(string) logging.LeveledLogger { return s.logger }
+// close ends all sessions with close_notify.
+func (f *dtlsFront) close() {
+	if !f.closing {
+		f.closing = true
+		f.engine.Close()
+		f.engine.Publish()
+	}
+}
+
+// addTo adds the engine's counters to a listener's reasons.
+func (d *dtlsListener) addTo(reasons map[string]uint64) {
+	for _, f := range d.fronts {
+		s := f.engine.Stats()
+		for reason, n := range map[string]uint64{
+			"dtls_malformed": s.Malformed + s.UnknownAddress + s.UnknownCIDs, "dtls_cookie_sent": s.HelloVerifies,
+			"dtls_forged": s.BadMACs + s.ForgedDropped, "dtls_replayed": s.Replays, "dtls_unproven": s.Amplified,
+		} {
+			if n > 0 {
+				reasons[reason] += n
+			}
+		}
+	}
+}

@@ -109,7 +109,7 @@ func (w *worker) toPeer(c *client, r *relay, to *udpio.Target, cluster *counts, 
 func (w *worker) other(ls *listenerSocket, from, server netip.AddrPort, b []byte) {
 	path := allocation.Path{Client: from, Server: server, Transport: allocation.UDP, Listener: ls.l.id}
 	w.reserve()
-	answer := w.message(path, ls.counts, b)
+	answer, _ := w.message(path, ls.counts, b)
 	if len(answer) == 0 {
 		return
 	}
@@ -128,20 +128,20 @@ func (w *worker) other(ls *listenerSocket, from, server netip.AddrPort, b []byte
 }
 
 // message handles a message other than ChannelData of a known client. It returns the answer, which lies in the free
-// part of the slab.
-func (w *worker) message(path allocation.Path, n *counts, b []byte) (answer []byte) {
+// part of the slab, and what became of a request.
+func (w *worker) message(path allocation.Path, n *counts, b []byte) (answer []byte, r allocation.Reason) {
 	if len(b) > 0 && b[0]>>6 == 1 {
 		n.add(allocation.NoAllocation, 1)
-		return nil
+		return nil, allocation.NoAllocation
 	}
 	if len(b) >= 2 && binary.BigEndian.Uint16(b) == allocation.TypeSend {
 		w.sendIndication(path, n, b)
-		return nil
+		return nil, allocation.OK
 	}
-	answer, r := w.table.Request(path, b, w.slab[w.slabUsed:w.slabUsed], w.now)
+	answer, r = w.table.Request(path, b, w.slab[w.slabUsed:w.slabUsed], w.now)
 	n.add(r, 1)
 	w.next = 0 // lifetimes may have changed
-	return answer
+	return answer, r
 }
 
 // sendIndication relays a Send indication (RFC 8656, section 11.2).
@@ -183,7 +183,7 @@ func (w *worker) fromStream(s stream, l *listener, path allocation.Path, message
 		}
 		w.opening, w.openingFrom, known = s, l, false
 		w.reserve()
-		answer := w.message(path, n, b)
+		answer, _ := w.message(path, n, b)
 		w.opening, w.openingFrom = nil, nil
 		if len(answer) > 0 && !s.deliver(answer, nil) {
 			n.add(reasonQueueFull, 1)

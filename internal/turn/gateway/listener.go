@@ -33,9 +33,10 @@ type listener struct {
 	reloaded    atomic.Pointer[ListenerConfig] // set by the last reload; nil: config
 	transport   allocation.Transport
 	server      netip.AddrPort // as bound
-	group       *udpio.Group   // UDP
+	group       *udpio.Group   // UDP, DTLS
 	connections atomic.Int64   // of TCP, TLS and DTLS
 	stream      *streamServer  // TCP, TLS, DTLS
+	dtls        *dtlsListener  // DTLS
 	counts      []counts       // by worker
 }
 
@@ -64,11 +65,14 @@ func (g *Gateway) openListenerLocked(c ListenerConfig) (*listener, error) {
 	case DTLS:
 		l.transport = allocation.DTLS
 	}
-	if l.transport == allocation.UDP {
-		if err := g.openUDPLocked(l); err != nil {
-			return nil, err
-		}
-	} else if err := g.openStream(l); err != nil {
+	open := g.openStream
+	switch l.transport {
+	case allocation.UDP:
+		open = g.openUDPLocked
+	case allocation.DTLS:
+		open = g.openDTLSLocked
+	}
+	if err := open(l); err != nil {
 		return nil, err
 	}
 	g.listeners = append(g.listeners, l)
@@ -79,7 +83,7 @@ func (g *Gateway) openListenerLocked(c ListenerConfig) (*listener, error) {
 func (g *Gateway) closeListenerLocked(l *listener, why allocation.Reason) (ended int) {
 	g.doLocked(func(w *worker) { ended += w.leave(l, why) })
 	for i := range g.workers {
-		if g.options.Store != nil && l.group != nil {
+		if g.options.Store != nil && l.kept() {
 			g.options.Store.Drop(listenerName(l.current().Name, i))
 		}
 	}
@@ -88,7 +92,15 @@ func (g *Gateway) closeListenerLocked(l *listener, why allocation.Reason) (ended
 	return ended
 }
 
+// kept reports whether a Store keeps the listener's sockets: those of UDP, whose clients outlive the process.
+func (l *listener) kept() bool { return l.transport == allocation.UDP }
+
 func (l *listener) close(g *Gateway) {
+	if l.dtls != nil {
+		for i, f := range l.dtls.fronts {
+			g.runInLocked(g.workers[i], func(*worker) { f.close() })
+		}
+	}
 	if l.group != nil {
 		_ = l.group.Close()
 		return
@@ -116,6 +128,11 @@ func (g *Gateway) openUDPLocked(l *listener) error {
 		g.holdUDP(l, group)
 	}
 	l.group, l.server = group, group.LocalAddr()
+	return g.enterLocked(l)
+}
+
+// enterLocked makes every worker read its socket of a listener. If one cannot, it closes the sockets.
+func (g *Gateway) enterLocked(l *listener) error {
 	var failed error
 	g.doLocked(func(w *worker) {
 		if failed == nil {
@@ -124,7 +141,7 @@ func (g *Gateway) openUDPLocked(l *listener) error {
 	})
 	if failed != nil {
 		g.doLocked(func(w *worker) { w.leave(l, allocation.Stopped) })
-		_ = group.Close()
+		_ = l.group.Close()
 	}
 	return failed
 }
@@ -186,7 +203,7 @@ func (g *Gateway) adoptUDP(l *listener, config udpio.Config) (*udpio.Group, erro
 // belong to another one, so the socket stored under it may be wrong.
 func (g *Gateway) holdListenersLocked() {
 	for _, l := range g.listeners {
-		if l != nil && l.group != nil {
+		if l != nil && l.kept() {
 			g.holdUDP(l, l.group)
 		}
 	}

@@ -164,6 +164,9 @@ func (w *worker) send() {
 		c.stream.flush()
 	}
 	w.dirtyClients = w.dirtyClients[:0]
+	for _, f := range w.fronts {
+		f.engine.Flush()
+	}
 	w.offloadBound()
 	w.writer.Reset()
 	w.slabUsed, w.targetsUsed = 0, 0

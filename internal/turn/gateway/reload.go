@@ -161,7 +161,7 @@ func (k *continuedListener) reload(g *Gateway) {
 	if renamed == k.config.Name || g.options.Store == nil {
 		return
 	}
-	if k.group != nil { // sockets and records are stored under the listener's name
+	if k.kept() { // sockets and records are stored under the listener's name
 		for i := range g.workers {
 			g.options.Store.Drop(listenerName(renamed, i))
 		}

@@ -12,6 +12,12 @@ func (l *listener) shownCertificate() *tls.Certificate {
 
 // showCertificate sets the certificate for the next handshakes; open connections continue.
 func (l *listener) showCertificate(c *tls.Certificate) {
+	if l.dtls != nil {
+		if err := l.dtls.show(c); err != nil {
+			l.dtls.server.gateway.options.Log.Error("the certificate stays as it is", "listener", l.current().Name, "error", err)
+			return
+		}
+	}
 	if l.stream != nil {
 		l.stream.certificate.Store(c)
 	}

@@ -50,7 +50,10 @@ func (l *listener) stats(held Counts) ListenerStats {
 		n.mu.Unlock()
 	}
 	if l.stream != nil {
-		l.stream.addStats(&s)
+		l.stream.counts.addTo(s.Reasons)
+	}
+	if l.dtls != nil {
+		l.dtls.addTo(s.Reasons)
 	}
 	if l.group != nil {
 		s.ReadBuffer = l.group.Conn(0).ReadBuffer()
@@ -100,6 +103,9 @@ type held struct {
 func (g *Gateway) countHeldLocked() held {
 	h := held{listeners: map[uint16]Counts{}, clusters: map[uint16]Counts{}}
 	g.doLocked(func(w *worker) {
+		for _, f := range w.fronts {
+			f.engine.Publish()
+		}
 		for a := range w.table.All {
 			l := h.listeners[a.Path.Listener]
 			l.Allocations++

@@ -56,18 +56,17 @@ func (s *streams) limit(limits LimitConfig) {
 // share returns an n-th of a limit, at least 1.
 func share(bound, n int) int { return max(bound/n, 1) }
 
-// streamServer serves the clients of one TCP, TLS or DTLS listener.
+// streamServer serves the clients of one TCP or TLS listener. Of a DTLS listener it has the counters only.
 type streamServer struct {
 	gateway  *Gateway
 	shared   *streams
 	listener *listener
 	counts   streamCounts
 
-	certificate atomic.Pointer[tls.Certificate] // TLS and DTLS: the certificate for the next handshakes
+	certificate atomic.Pointer[tls.Certificate] // TLS and DTLS: the certificate for the next handshakes, for DTLS to compare with
 	tls         *tls.Config                     // TLS
 
-	tcp  io.Closer // TCP and TLS: the listening socket
-	dtls *dtlsFront
+	tcp io.Closer // TCP and TLS: the listening socket
 
 	mu     sync.Mutex
 	conns  map[any]struct{} // *streamConn and *polledConn
@@ -75,7 +74,7 @@ type streamServer struct {
 	wait   sync.WaitGroup // accept loop and connections
 }
 
-// openStream binds a TCP, TLS or DTLS listener and serves it until closeStream.
+// openStream binds a TCP or TLS listener and serves it until closeStream.
 func (g *Gateway) openStream(l *listener) error {
 	s := &streamServer{gateway: g, shared: g.streams, listener: l, conns: make(map[any]struct{})}
 	if l.config.Protocol.Secure() {
@@ -83,11 +82,7 @@ func (g *Gateway) openStream(l *listener) error {
 			return err
 		}
 	}
-	if l.config.Protocol == DTLS {
-		if err := s.listenDTLS(); err != nil {
-			return err
-		}
-	} else if err := s.listenTCP(); err != nil {
+	if err := s.listenTCP(); err != nil {
 		return err
 	}
 	l.stream = s
@@ -102,9 +97,6 @@ func (g *Gateway) closeStream(l *listener) {
 	}
 	if s.tcp != nil {
 		_ = s.tcp.Close()
-	}
-	if s.dtls != nil {
-		s.dtls.stop()
 	}
 	s.mu.Lock()
 	s.closed = true
@@ -131,9 +123,6 @@ func (g *Gateway) closeStream(l *listener) {
 		})
 	}
 	s.wait.Wait()
-	if s.dtls != nil {
-		s.dtls.close()
-	}
 }
 
 // listenTCP binds exactly the address: :: accepts IPv4 too, 0.0.0.0 does not accept IPv6.
@@ -240,15 +229,6 @@ func (s *streamServer) remove(c any, entry *limitEntry) {
 	s.mu.Unlock()
 	s.listener.connections.Add(-1)
 	s.wait.Done()
-}
-
-// addStats adds the counters of connections.
-func (s *streamServer) addStats(stats *ListenerStats) {
-	s.counts.addTo(stats.Reasons)
-	if s.dtls != nil {
-		stats.ReadBuffer = s.dtls.group.Conn(0).ReadBuffer()
-		stats.Overflowed = s.dtls.group.Overflowed()
-	}
 }
 
 // abort resets a refused connection, so that no TIME_WAIT state remains.

@@ -19,18 +19,18 @@ import (
 // read, and TCP flow control stops the client.
 const chunksAhead = 4
 
-// streamConn is one client connection of a DTLS listener, of a TLS listener until its handshake is done, or of TCP and TLS
+// streamConn is one client connection of a TLS listener until its handshake is done, or of TCP and TLS
 // listeners after its request to become a data connection (all others are polledConn). It has two goroutines: one reads and posts whole messages to the
 // worker of the client's address, the other writes what the worker queues.
 //
-//	handshake (TLS, DTLS) ─► guest: no allocation yet, for guestTime ◄─► owner of an allocation ─► end
+//	handshake (TLS) ─► guest: no allocation yet, for guestTime ◄─► owner of an allocation ─► end
 //	                              └─ ConnectionBind ─► data connection of a TCP relay, see tcprelay.go
 type streamConn struct {
 	server *streamServer
 	path   allocation.Path
 	worker *worker
-	raw    io.Closer // the TCP socket, or the DTLS session's datagrams
-	conn   net.Conn  // raw, or the TLS or DTLS connection over it
+	raw    io.Closer // the TCP socket
+	conn   net.Conn  // raw, or the TLS connection over it
 	out    *outQueue
 	frames frameReader
 	slots  chan struct{}
@@ -123,9 +123,6 @@ func (c *streamConn) enterAsGuest() bool {
 
 // read passes messages to the worker until the stream ends or becomes a data connection.
 func (c *streamConn) read() (streamReason, *dataConn) {
-	if c.path.Transport == allocation.DTLS {
-		return c.readRecords(), nil
-	}
 	for {
 		chunk, err := c.frames.read(c.conn)
 		if chunk != nil {
@@ -180,7 +177,7 @@ func (c *streamConn) isEnding() bool {
 	}
 }
 
-// isTimeout recognizes the timeout errors of net, crypto/tls, context and pion/dtls: a deadline of this server has passed.
+// isTimeout recognizes the timeout errors of net, crypto/tls and context: a deadline of this server has passed.
 // ETIMEDOUT is another thing, although its error says Timeout too: the client acknowledges nothing any more.
 func isTimeout(err error) bool {
 	var timeout net.Error

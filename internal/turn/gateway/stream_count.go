@@ -23,10 +23,6 @@ const (
 	clientSlow                             // accepted no bytes for writeTimeout, or did not read its answers
 	connectionShut                         // the listener or the gateway ended
 	connectionBound                        // became the data connection of a TCP relay (RFC 6062)
-	dtlsMalformed                          // a datagram without a DTLS record, or of no session
-	dtlsCookieSent                         // a client received a cookie
-	dtlsBadCookie                          // a client returned an invalid cookie
-	dtlsInboxFull                          // datagrams of a session that came faster than they were read
 	dtlsReplaced                           // a client began a new session from the same address
 	streamReasonCount
 )
@@ -36,7 +32,7 @@ func (r streamReason) String() string {
 		"connection_accepted", "connection_refused", "handshake_refused", "handshake_evicted", "handshake_failed",
 		"handshake_timeout", "guest_refused", "guest_evicted", "guest_timeout", "stream_not_turn", "stream_long_frame",
 		"connection_closed", "connection_broken", "client_slow", "connection_shut", "connection_bound",
-		"dtls_malformed", "dtls_cookie_sent", "dtls_bad_cookie", "dtls_inbox_full", "dtls_replaced",
+		"dtls_replaced",
 	}[r]
 }
 

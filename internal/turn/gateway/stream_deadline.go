@@ -2,8 +2,8 @@ package gateway
 
 // deadline is one connection's entry in deadlines. The zero value is in no list.
 type deadline struct {
-	conn       *polledConn
-	at         int64 // by Options.Now; 0: in no list
+	conn       interface{ end(streamReason) } // a polledConn or a dtlsSession
+	at         int64                          // by Options.Now; 0: in no list
 	prev, next *deadline
 }
 
@@ -42,7 +42,7 @@ func (l *deadlines) drop(d *deadline) {
 }
 
 // due removes the first entry if its time has come and returns its connection, else nil.
-func (l *deadlines) due(now int64) *polledConn {
+func (l *deadlines) due(now int64) interface{ end(streamReason) } {
 	d := l.first
 	if d == nil || d.at > now {
 		return nil

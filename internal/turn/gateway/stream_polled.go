@@ -206,12 +206,15 @@ func (c *polledConn) end(reason streamReason) {
 
 // closeEnded closes the connections that ended, and deletes their allocations.
 func (w *worker) closeEnded() {
-	if len(w.endedStreams) == 0 {
+	if len(w.endedStreams)+len(w.endedSessions) == 0 {
 		return
 	}
-	for len(w.endedStreams) > 0 {
-		ended := w.endedStreams
-		w.endedStreams = nil
+	for len(w.endedStreams)+len(w.endedSessions) > 0 {
+		ended, sessions := w.endedStreams, w.endedSessions
+		w.endedStreams, w.endedSessions = nil, nil
+		for _, s := range sessions {
+			s.front.engine.Worker().Close(s.peer)
+		}
 		for _, c := range ended {
 			c.unwatch(w)
 			c.socket.Close()

@@ -3,9 +3,11 @@ package gateway
 import (
 	"crypto/rand"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/weir-lb/weir/internal/dtls/engine"
 	"github.com/weir-lb/weir/internal/turn/allocation"
 	"github.com/weir-lb/weir/internal/udpio"
 	"github.com/weir-lb/weir/internal/workers"
@@ -66,6 +68,8 @@ type worker struct {
 	// Of TCP listeners.
 	guestEnds, writeEnds deadlines
 	endedStreams         []*polledConn        // to be closed at the end of the poll
+	endedSessions        []*dtlsSession       // likewise
+	fronts               []*dtlsFront         // of the DTLS listeners
 	records, plain       []byte               // of the current TLS connection: the bytes read, a message to write
 	head                 [udpio.HeadSize]byte // header of the current ChannelData message
 
@@ -88,7 +92,7 @@ type watched struct {
 	stream *polledConn
 }
 
-// listenerSocket is a worker's socket of a UDP listener.
+// listenerSocket is a worker's socket of a UDP or DTLS listener.
 type listenerSocket struct {
 	l      *listener
 	token  uint64
@@ -96,6 +100,7 @@ type listenerSocket struct {
 	queue  udpio.Queue
 	dirty  bool
 	counts *counts
+	dtls   *dtlsFront          // nil: the datagrams are TURN messages
 	recent [recentSize]*client // by client port: avoids the look-up in the table
 }
 
@@ -173,6 +178,11 @@ func (w *worker) pollTimeout() time.Duration {
 			wait = min(wait, max(0, time.Duration(at-now)))
 		}
 	}
+	for _, f := range w.fronts {
+		if next := f.engine.Next(); next != engine.Never {
+			wait = min(wait, max(0, next-time.Duration(now-f.start)))
+		}
+	}
 	return wait
 }
 
@@ -180,6 +190,8 @@ func (w *worker) pollTimeout() time.Duration {
 // were served.
 func (w *worker) serve(token uint64) {
 	switch s := w.watched.At(token); {
+	case s.socket != nil && s.socket.dtls != nil:
+		w.readDTLS(s.socket)
 	case s.socket != nil:
 		w.readListener(s.socket)
 	case s.relay != nil:
@@ -192,6 +204,7 @@ func (w *worker) serve(token uint64) {
 // endPoll ends a poll: it expires connections and allocations, stores changed records, and sends what is queued.
 func (w *worker) endPoll() {
 	w.expireStreams()
+	w.tickDTLS()
 	if w.next == 0 || w.now >= w.next {
 		w.next = w.table.Expire(w.now)
 	}
@@ -199,7 +212,7 @@ func (w *worker) endPoll() {
 	w.closeEnded()
 }
 
-// enter makes the worker read its socket of a UDP listener.
+// enter makes the worker read its socket of a UDP or DTLS listener.
 func (w *worker) enter(l *listener) error {
 	ls := &listenerSocket{l: l, conn: l.group.Conn(w.index), counts: &l.counts[w.index]}
 	ls.token = w.watched.Add(watched{socket: ls})
@@ -211,6 +224,11 @@ func (w *worker) enter(l *listener) error {
 		w.listeners = append(w.listeners, nil)
 	}
 	w.listeners[l.id] = ls
+	if l.dtls != nil {
+		ls.dtls = l.dtls.fronts[w.index]
+		ls.dtls.socket = ls
+		w.fronts = append(w.fronts, ls.dtls)
+	}
 	return nil
 }
 
@@ -229,6 +247,10 @@ func (w *worker) leave(l *listener, why allocation.Reason) (ended int) {
 	}
 	w.flush()
 	if int(l.id) < len(w.listeners) && w.listeners[l.id] != nil {
+		if f := w.listeners[l.id].dtls; f != nil {
+			f.close()
+			w.fronts = slices.DeleteFunc(w.fronts, func(other *dtlsFront) bool { return other == f })
+		}
 		w.watched.Remove(w.listeners[l.id].token)
 		w.listeners[l.id] = nil
 	}

@@ -41,7 +41,7 @@ func TestRootOffloadBesideBalancer(t *testing.T) {
 			if _, err := o.Add(r.channel); err != nil {
 				t.Fatal(err)
 			}
-			await(t, "packets relayed in the kernel", func() bool {
+			netlabtest.Eventually(t, "packets relayed in the kernel", func() bool {
 				up, down := r.exchange([]byte("beside"), nil)
 				return up == 0 && down == 0
 			})

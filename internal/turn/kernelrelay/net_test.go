@@ -261,7 +261,7 @@ func TestRootOffloadEnds(t *testing.T) {
 			if _, err := r.peer.WriteToUDPAddrPort([]byte("refused"), r.channel.Relay); err != nil {
 				t.Fatal(err)
 			}
-			await(t, "a packet without permission", func() bool { return o.Report().Packets["permission"] > refused })
+			netlabtest.Eventually(t, "a packet without permission", func() bool { return o.Report().Packets["permission"] > refused })
 			if err := o.Permit(id, true); err != nil {
 				t.Fatal(err)
 			}
@@ -286,7 +286,7 @@ func TestRootOffloadEnds(t *testing.T) {
 			if _, err = o.Add(limited); err != nil {
 				t.Fatal(err)
 			}
-			await(t, "a packet beyond the bandwidth", func() bool {
+			netlabtest.Eventually(t, "a packet beyond the bandwidth", func() bool {
 				_, err := r.client.WriteToUDPAddrPort(channelData(limited.Number, make([]byte, 1000)), limited.Listener)
 				return err != nil || o.Report().Packets["bandwidth"] > 0
 			})
@@ -326,16 +326,6 @@ func nothingLeft(interfaces ...string) error {
 	return nil
 }
 
-// await asks until something is so.
-func await(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !so(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not seen", what)
-		}
-	}
-}
-
 // TestRootOffloadLoopback relays where client, gateway and peer are one machine.
 func TestRootOffloadLoopback(t *testing.T) {
 	t.Parallel()
@@ -372,7 +362,7 @@ func TestRootOffloadFollowsNeighbour(t *testing.T) {
 	if _, err := o.Add(r.channel); err != nil {
 		t.Fatal(err)
 	}
-	await(t, "a packet relayed in the kernel", func() bool {
+	netlabtest.Eventually(t, "a packet relayed in the kernel", func() bool {
 		up, _ := r.exchange([]byte("before"), nil)
 		return up == 0
 	})
@@ -383,7 +373,7 @@ func TestRootOffloadFollowsNeighbour(t *testing.T) {
 		}
 		return netlink.LinkSetHardwareAddr(l, net.HardwareAddr{2, 0, 0, 0, 9, 9})
 	})
-	await(t, "a packet to the new link address, relayed in the kernel", func() bool {
+	netlabtest.Eventually(t, "a packet to the new link address, relayed in the kernel", func() bool {
 		if _, err := r.client.WriteToUDPAddrPort(channelData(r.channel.Number, []byte("after")), r.channel.Listener); err != nil {
 			t.Fatal(err)
 		}

@@ -22,5 +22,5 @@
 //	l, err := load.Open(ctx, load.Config{Server: server, User: "user1", Password: "passwd1", Clients: 5, Size: 1000})
 //	defer l.Close()
 //	report, err := l.Run(ctx, load.Phase{Rate: 20000, Duration: 2 * time.Second})
-//	fmt.Println(report.Up.Sum.LossShare())
+//	fmt.Println(report.Up.Sum.Lost, report.Up.Sum.Sent)
 package load

@@ -94,7 +94,7 @@ func (s *coturn) start() {
 	}
 	s.awaitUDP()
 	for _, port := range []uint16{s.port, s.tlsPort} {
-		await(s.t, "a TCP port of turnserver", func() bool {
+		netlabtest.Eventually(s.t, "a TCP port of turnserver", func() bool {
 			conn, err := net.Dial("tcp", net.JoinHostPort(s.ip, fmt.Sprint(port)))
 			if err == nil {
 				conn.Close()
@@ -107,7 +107,7 @@ func (s *coturn) start() {
 // awaitUDP asks for a Binding until it is answered.
 func (s *coturn) awaitUDP() {
 	s.t.Helper()
-	await(s.t, "an answer of turnserver", func() bool {
+	netlabtest.Eventually(s.t, "an answer of turnserver", func() bool {
 		conn, err := net.Dial("udp", net.JoinHostPort(s.ip, fmt.Sprint(s.port)))
 		if err != nil {
 			return false
@@ -170,16 +170,6 @@ func (s *coturn) config(transport Transport, peer string) Config {
 	return Config{
 		Listen: Endpoint{Kind: KindUDP, Host: "127.0.0.1"}, Server: Server{Host: s.ip, Port: port, Transport: transport}, Peer: e,
 		Credentials: Static("user1", "passwd1"), ServerName: "turn.test", Roots: s.roots,
-	}
-}
-
-// await asks until the answer is yes.
-func await(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(60 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not within a minute", what)
-		}
 	}
 }
 
@@ -246,7 +236,7 @@ func (r *running) dial() net.Conn {
 func exchange(t *testing.T, conn net.Conn, text string) {
 	t.Helper()
 	buffer := make([]byte, 65536)
-	await(t, "the answer to "+text[:min(len(text), 40)], func() bool {
+	netlabtest.Eventually(t, "the answer to "+text[:min(len(text), 40)], func() bool {
 		if _, err := conn.Write([]byte(text)); err != nil {
 			return false
 		}

@@ -3,14 +3,17 @@ package turncat
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
-	"github.com/pion/dtls/v3"
-	dtlsnet "github.com/pion/dtls/v3/pkg/net"
+	dtls "github.com/weir-lb/weir/internal/dtls/client"
+	"github.com/weir-lb/weir/internal/dtls/handshake"
+	"github.com/weir-lb/weir/internal/dtls/record"
 )
 
 // dialTimeout limits look-up, connection and handshake together.
@@ -76,40 +79,35 @@ func (c *Config) dialServer(ctx context.Context, to netip.AddrPort) (net.Conn, e
 }
 
 func (c *Config) dialDTLS(ctx context.Context, to netip.AddrPort) (net.Conn, error) {
-	packets, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to)) // connected, so that it receives an error if nobody listens there
+	trust := &handshake.Credentials{Roots: c.Roots, TrustAll: c.Insecure}
+	if c.Roots == nil && !c.Insecure {
+		var err error
+		if trust.Roots, err = x509.SystemCertPool(); err != nil {
+			return nil, fmt.Errorf("read the system's trusted certificates: %w", err)
+		}
+	}
+	var credentials atomic.Pointer[handshake.Credentials]
+	credentials.Store(trust)
+	socket, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to)) // connected, so that it receives an error if nobody listens there
 	if err != nil {
 		return nil, err
 	}
-	conn, err := dtls.Client(dtlsnet.PacketConnFromConn(packets), packets.RemoteAddr(), &dtls.Config{ //nolint:staticcheck // as internal/coap/client
-		ServerName: c.serverName(), RootCAs: c.Roots, InsecureSkipVerify: c.Insecure,
-		ExtendedMasterSecret: dtls.RequestExtendedMasterSecret,
+	conn, err := dtls.Dial(ctx, socket, handshake.ClientConfig{
+		Config:     handshake.Config{Suites: record.CertificateSuites(), Credentials: &credentials},
+		ServerName: c.serverName(), OfferCID: true, OfferRoutability: true,
 	})
-	if err == nil {
-		err = conn.HandshakeContext(ctx)
-	}
 	if err != nil {
-		packets.Close() //nolint:errcheck // the error that matters is err
 		return nil, fmt.Errorf("%w%s", err, certificateHint(err))
 	}
-	return &secureConn{conn, packets}, nil
-}
-
-// secureConn closes also the socket below pion's connection.
-type secureConn struct {
-	*dtls.Conn
-	packets net.Conn
-}
-
-func (c *secureConn) Close() error {
-	c.SetWriteDeadline(time.Now().Add(time.Second)) //nolint:errcheck // the alert is a courtesy
-	err := c.Conn.Close()
-	c.packets.Close() //nolint:errcheck // the connection's error counts
-	return err
+	return conn, nil
 }
 
 func certificateHint(err error) string {
 	var unknown *tls.CertificateVerificationError
-	if errors.As(err, &unknown) {
+	var authority x509.UnknownAuthorityError
+	var name x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	if errors.As(err, &unknown) || errors.As(err, &authority) || errors.As(err, &name) || errors.As(err, &invalid) {
 		return "; trust its authority with --ca FILE, name it with --sni NAME, or take any certificate with --insecure"
 	}
 	return ""

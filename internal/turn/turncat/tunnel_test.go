@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 func TestEveryTransport(t *testing.T) {
@@ -110,7 +112,7 @@ func TestServerRestarts(t *testing.T) {
 			conn := r.dial()
 			exchange(t, conn, "before")
 			server.stop(syscall.SIGKILL)
-			await(t, "a datagram that is dropped", func() bool {
+			netlabtest.Eventually(t, "a datagram that is dropped", func() bool {
 				conn.Write([]byte("lost"))
 				return r.Stats().DroppedGap > 0
 			})
@@ -132,7 +134,7 @@ func TestSilentRestartIsNoticed(t *testing.T) {
 	r := startTunnel(t, c)
 	conn := r.dial()
 	exchange(t, conn, "before")
-	await(t, "a check after the last datagram", func() bool { return strings.Count(server.out.String(), "REFRESH processed, success") > 0 })
+	netlabtest.Eventually(t, "a check after the last datagram", func() bool { return strings.Count(server.out.String(), "REFRESH processed, success") > 0 })
 	server.stop(syscall.SIGKILL)
 	server.start()
 	exchange(t, conn, "after")
@@ -159,14 +161,14 @@ func TestManyClients(t *testing.T) {
 	}
 	group.Wait()
 	one := r.dial()
-	await(t, "a client too many", func() bool {
+	netlabtest.Eventually(t, "a client too many", func() bool {
 		one.Write([]byte("one more"))
 		return r.Stats().DroppedFull > 0
 	})
 	if s := r.Stats(); s.Clients != clients || s.Sessions != clients || s.PeakClients != clients {
 		t.Errorf("%+v", s)
 	}
-	await(t, "a word on the clients that were refused", func() bool { return strings.Contains(r.log.String(), "--max-clients") }) // counted before it is said
+	netlabtest.Eventually(t, "a word on the clients that were refused", func() bool { return strings.Contains(r.log.String(), "--max-clients") }) // counted before it is said
 	r.stop()
 }
 
@@ -179,7 +181,7 @@ func TestIdleClientsAreForgotten(t *testing.T) {
 	c.IdleTimeout = time.Second
 	r := startTunnel(t, c)
 	exchange(t, r.dial(), "first")
-	await(t, "nobody left", func() bool { return r.Stats().Clients == 0 })
+	netlabtest.Eventually(t, "nobody left", func() bool { return r.Stats().Clients == 0 })
 	exchange(t, r.dial(), "second")  // the quota has room again
 	if s := r.Stats(); s.Idle == 0 { // more where this machine paused for a second
 		t.Errorf("%+v", s)
@@ -212,7 +214,7 @@ func TestStreamListeners(t *testing.T) {
 				if _, err := io.Copy(io.Discard, conn); err != nil {
 					t.Errorf("after the end of the input: %v", err)
 				}
-				await(t, "the client's end", func() bool { return r.Stats().Clients == 0 })
+				netlabtest.Eventually(t, "the client's end", func() bool { return r.Stats().Clients == 0 })
 				r.stop()
 			})
 		}
@@ -227,7 +229,7 @@ func streamExchange(t *testing.T, conn net.Conn, text string, answers ...string)
 	missing := func() bool {
 		return slices.ContainsFunc(answers, func(a string) bool { return !bytes.Contains(got, []byte(a)) })
 	}
-	await(t, "the answer to "+text, func() bool {
+	netlabtest.Eventually(t, "the answer to "+text, func() bool {
 		if _, err := conn.Write([]byte(text)); err != nil {
 			t.Fatal(err)
 		}

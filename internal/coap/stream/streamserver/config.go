@@ -21,7 +21,7 @@ const (
 	writeTime     = 30 * time.Second
 
 	readBytes  = 16 << 10  // of one read
-	queueBytes = 64 << 10  // queued for a peer; beyond, its connection is not read and Peer.Room is 0
+	queueBytes = 64 << 10  // queued for a peer; beyond, no message of it is handled and Peer.Room is 0
 	abortBytes = 512 << 10 // queued for a peer; beyond, the connection ends
 	eventsSize = 256       // connections that one poll serves
 	inboxSize  = 4096      // requests of other goroutines to a worker

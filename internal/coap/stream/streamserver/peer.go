@@ -32,6 +32,7 @@ type Peer struct {
 	room    bool   // the poller reports when the socket is writable
 	unread  bool   // the poller does not report what there is to read
 	dirty   bool   // in worker.dirty
+	stalled bool   // messages wait in decoder until less is queued
 	ended   bool   // nothing is read or written from here on
 	leaving bool   // closes when out is sent
 	member  bool   // has sent a request

@@ -236,7 +236,7 @@ func (w *Worker) readTLS(p *Peer) {
 	if w.plain == nil {
 		w.plain = make([]byte, readBytes)
 	}
-	for !p.ended && !p.leaving {
+	for !p.ended && !p.leaving && !p.stalled {
 		n, err := p.tls.Read(w.plain)
 		if n > 0 {
 			w.decode(p, w.plain[:n])
@@ -255,7 +255,16 @@ func (w *Worker) readTLS(p *Peer) {
 func (w *Worker) decode(p *Peer, in []byte) {
 	w.stats.Received += uint64(len(in))
 	p.decoder.Feed(in)
+	w.advance(p)
+}
+
+// advance handles the messages that have come, until too much is queued for the peer.
+func (w *Worker) advance(p *Peer) {
 	for !p.ended && !p.leaving {
+		if p.stalled = len(p.out) > queueBytes; p.stalled {
+			p.decoder.Pause()
+			break
+		}
 		ok, err := p.decoder.Next(&w.message)
 		if err != nil {
 			w.abort(p, err.Error())
@@ -269,13 +278,21 @@ func (w *Worker) decode(p *Peer, in []byte) {
 	w.hold(p)
 }
 
-// hold counts the memory of an incomplete message, and when it began.
+// resume goes on with a connection that was stalled.
+func (w *Worker) resume(p *Peer) {
+	w.advance(p)
+	if p.tls != nil && !p.stalled {
+		w.readTLS(p)
+	}
+}
+
+// hold counts the memory of what is not decoded, and when an incomplete message began.
 func (w *Worker) hold(p *Peer) {
 	held := p.decoder.Held()
 	w.held += held - p.held
 	p.held = held
 	switch {
-	case held == 0:
+	case held == 0 || p.stalled:
 		p.incomplete = Never
 	case w.held > w.server.cfg.MaxHeld:
 		w.stats.Overloaded++

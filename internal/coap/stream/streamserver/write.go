@@ -44,12 +44,18 @@ func (w *Worker) write(p *Peer) {
 		p.end()
 		return
 	}
+	if p.stalled && len(p.out) <= queueBytes/2 {
+		w.resume(p)
+	}
 	w.await(p)
 }
 
 // await tells the poller what to report: room while something is queued, bytes to read unless too much is queued.
 func (w *Worker) await(p *Peer) {
-	room, unread := len(p.out) > 0, len(p.out) > queueBytes || p.leaving
+	if p.ended {
+		return
+	}
+	room, unread := len(p.out) > 0, p.stalled || len(p.out) > queueBytes || p.leaving
 	if room && p.blocked == Never {
 		p.blocked = w.now
 		w.due.Set(p.slot, p.due())

@@ -13,17 +13,20 @@
 /* Counts the packet by reason and service, and by backend. */
 static __always_inline void count(const struct pkt *p, int reason)
 {
-	__u32 i = p->service * REASONS + (reason & (REASONS - 1)), slot = p->slot;
+	__u32 service = p->service, slot = p->slot;
 	__u64 bytes = p->end - p->l3;
-	struct count *n = bpf_map_lookup_elem(&service_counts, &i);
+	struct reason_counts *of_service = bpf_map_lookup_elem(&service_counts, &service);
 	struct backend_count *b;
 
-	if (n) {
+	if (of_service) {
+		struct count *n = &of_service->by_reason[reason & (REASONS - 1)];
+
 		n->packets++;
 		n->bytes += bytes;
 	}
 	if (slot == NO_SLOT)
 		return;
+	slot += bpf_get_smp_processor_id() * MAX_BACKENDS;
 	b = bpf_map_lookup_elem(&backend_counts, &slot);
 	if (!b)
 		return;

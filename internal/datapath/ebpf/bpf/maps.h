@@ -87,8 +87,9 @@ MAP(ARRAY, rates, __u32, __u64, MAX_SERVICES + 3, BPF_F_MMAPABLE); /* rate.h */
 MAP(ARRAY, wanted, __u32, __u64, WANTED, BPF_F_MMAPABLE);
 MAP(HASH, outbounds, struct outbound_key, struct outbound, 4 * MAX_BACKENDS, BPF_F_NO_PREALLOC);
 MAP(HASH, inside, struct addr, __u32, 65536, BPF_F_NO_PREALLOC);
-MAP(PERCPU_ARRAY, service_counts, __u32, struct count, MAX_SERVICES * REASONS, 0);
-MAP(PERCPU_ARRAY, backend_counts, __u32, struct backend_count, MAX_BACKENDS, 0);
+/* Each entry of a PERCPU_ARRAY is an allocation of its own: few entries, or places for each CPU in one array. */
+MAP(PERCPU_ARRAY, service_counts, __u32, struct reason_counts, MAX_SERVICES, 0);
+MAP(ARRAY, backend_counts, __u32, struct backend_count, MAX_BACKENDS, BPF_F_MMAPABLE); /* for each possible CPU */
 MAP(PERCPU_ARRAY, eviction_counts, __u32, struct eviction_count, 1, 0);
 MAP(PERCPU_ARRAY, verdicts, __u32, struct verdict, 1, 0);
 

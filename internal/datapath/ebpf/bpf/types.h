@@ -283,3 +283,7 @@ struct backend_count {
 	struct count in, out; /* to the backend; from it, where we see that */
 	__u64 opened;         /* flows */
 };
+
+struct reason_counts {
+	struct count by_reason[REASONS];
+};

@@ -202,6 +202,11 @@ type Parameters struct {
 	_            [4]byte
 }
 
+type ReasonCounts struct {
+	_        structs.HostLayout
+	ByReason [32]Count
+}
+
 type Service struct {
 	_              structs.HostLayout
 	Maglev         uint32

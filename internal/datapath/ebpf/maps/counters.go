@@ -2,18 +2,16 @@ package maps
 
 import (
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
-	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
 // ServiceCounts sums a service's counters over the CPUs, by reason.
 func (t *Tables) ServiceCounts(number uint16) (sums [bpf.Reasons]bpf.Count) {
-	var perCPU []bpf.Count
-	for reason := range min(lb.NumReasons, bpf.Reasons) {
-		key := uint32(number)*bpf.Reasons + uint32(reason)
-		if err := t.Maps[bpf.MapServiceCounts].Lookup(key, &perCPU); err != nil {
-			continue
-		}
-		for _, c := range perCPU {
+	var perCPU []bpf.ReasonCounts
+	if err := t.Maps[bpf.MapServiceCounts].Lookup(uint32(number), &perCPU); err != nil {
+		return sums
+	}
+	for cpu := range perCPU {
+		for reason, c := range perCPU[cpu].ByReason {
 			sums[reason].Packets += c.Packets
 			sums[reason].Bytes += c.Bytes
 		}
@@ -23,19 +21,13 @@ func (t *Tables) ServiceCounts(number uint16) (sums [bpf.Reasons]bpf.Count) {
 
 // ClearService clears the counters of a service for the next one with its number.
 func (t *Tables) ClearService(number uint16) {
-	zero := make([]bpf.Count, t.CPUs())
-	for reason := range uint32(bpf.Reasons) {
-		t.Maps[bpf.MapServiceCounts].Put(uint32(number)*bpf.Reasons+reason, zero)
-	}
+	t.Maps[bpf.MapServiceCounts].Put(uint32(number), make([]bpf.ReasonCounts, t.CPUs()))
 }
 
 // BackendCount sums the counters of a slot over the CPUs.
 func (t *Tables) BackendCount(slot uint16) (out bpf.BackendCount) {
-	var perCPU []bpf.BackendCount
-	if err := t.Maps[bpf.MapBackendCounts].Lookup(uint32(slot), &perCPU); err != nil {
-		return out
-	}
-	for _, c := range perCPU {
+	for i := int(slot); i < len(t.BackendCounts); i += bpf.MaxBackends {
+		c := &t.BackendCounts[i]
 		out.In.Packets += c.In.Packets
 		out.In.Bytes += c.In.Bytes
 		out.Out.Packets += c.Out.Packets
@@ -47,7 +39,9 @@ func (t *Tables) BackendCount(slot uint16) (out bpf.BackendCount) {
 
 // ClearBackend clears the counters of a slot for the next backend.
 func (t *Tables) ClearBackend(slot uint16) {
-	t.Maps[bpf.MapBackendCounts].Put(uint32(slot), make([]bpf.BackendCount, t.CPUs()))
+	for i := int(slot); i < len(t.BackendCounts); i += bpf.MaxBackends {
+		t.BackendCounts[i] = bpf.BackendCount{}
+	}
 }
 
 // Evictions sums them over the CPUs.
@@ -77,10 +71,7 @@ func (t *Tables) FragmentEvictions() (sums [bpf.Ranks]uint64) {
 	return sums
 }
 
+// CPUs are those that the machine may have: the kernel's possible ones.
 func (t *Tables) CPUs() int {
-	var perCPU []bpf.Count
-	if err := t.Maps[bpf.MapServiceCounts].Lookup(uint32(0), &perCPU); err != nil {
-		return 1
-	}
-	return len(perCPU)
+	return len(t.BackendCounts) / bpf.MaxBackends
 }

@@ -68,6 +68,8 @@ type Tables struct {
 	Fragments []bpf.Bucket
 	Datagrams []bpf.FragmentEntry
 	Rates     []uint64
+	// BackendCounts: cpu*bpf.MaxBackends + slot.
+	BackendCounts []bpf.BackendCount
 }
 
 // specs returns the specs of both hooks' objects with the tables' sizes in them.
@@ -76,6 +78,7 @@ func (s Sizes) Adapt(spec *ebpf.CollectionSpec) {
 		bpf.MapFlows: s.Buckets, bpf.MapReplies: s.Buckets, bpf.MapFlowEntries: s.Buckets * bpf.Ways,
 		bpf.MapFragments: s.FragmentBuckets, bpf.MapFragmentEntries: s.FragmentBuckets * bpf.Ways,
 		bpf.MapVips: 2 * s.VIPs, bpf.MapMaglev: s.MaglevCells / 4, bpf.MapOwners: s.OwnerCells / 4,
+		bpf.MapBackendCounts: bpf.MaxBackends * ebpf.MustPossibleCPU(),
 	} {
 		if m := spec.Maps[name]; m != nil {
 			m.MaxEntries = uint32(entries)
@@ -102,6 +105,7 @@ func Open(maps map[string]*ebpf.Map, s Sizes) (t *Tables, err error) {
 		bpf.MapFragments:       func(b []byte) { t.Fragments = View[bpf.Bucket](b) },
 		bpf.MapFragmentEntries: func(b []byte) { t.Datagrams = View[bpf.FragmentEntry](b) },
 		bpf.MapRates:           func(b []byte) { t.Rates = View[uint64](b) },
+		bpf.MapBackendCounts:   func(b []byte) { t.BackendCounts = View[bpf.BackendCount](b) },
 	} {
 		b, err := t.Mmap(name)
 		if err != nil {

@@ -1,0 +1,118 @@
+package node
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/weir-lb/weir/internal/coap/credentials"
+	"github.com/weir-lb/weir/internal/dtls/handshake"
+)
+
+// keys are the credentials of a node, as its listeners use them. A reload replaces what the pointers hold; sessions go on.
+type keys struct {
+	psk    atomic.Pointer[Credentials]
+	dtls   *atomic.Pointer[handshake.Credentials] // nil: none
+	loaded atomic.Pointer[credentials.Loaded]     // of the files; nil: none
+}
+
+// CheckCredentials reads the files of keys and certificates without using them.
+func (c *Config) CheckCredentials() error {
+	if _, err := LoadCredentials(c.PSKFile, c.demo()); err != nil {
+		return err
+	}
+	_, err := c.files().Load(time.Now())
+	return err
+}
+
+// loadKeys reads the files for the first time.
+func (n *Node) loadKeys() error {
+	psk, err := LoadCredentials(n.cfg.PSKFile, n.cfg.demo())
+	if err != nil {
+		return err
+	}
+	n.keys.psk.Store(psk)
+	if n.keys.dtls = n.cfg.Credentials; n.keys.dtls != nil {
+		return nil
+	}
+	loaded, err := n.loadFiles()
+	if err != nil || loaded == nil {
+		return err
+	}
+	n.keys.dtls = new(atomic.Pointer[handshake.Credentials])
+	n.keys.dtls.Store(&loaded.Credentials)
+	n.keys.loaded.Store(loaded)
+	return nil
+}
+
+// loadFiles reads the certificate files; without any, and with the demo credentials, it makes a certificate. nil: there are none.
+func (n *Node) loadFiles() (*credentials.Loaded, error) {
+	files := n.cfg.files()
+	if !n.cfg.demo() || files.PrivateKey != "" {
+		if files.Empty() {
+			return nil, nil
+		}
+		return files.Load(time.Now())
+	}
+	made, err := credentials.Ephemeral(demoHosts())
+	if err != nil || files.Empty() {
+		return made, err
+	}
+	trusted, err := files.Load(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	made.Roots, made.TrustAll = trusted.Roots, trusted.TrustAll
+	return made, nil
+}
+
+// demoHosts are the names of the demo certificate.
+func demoHosts() []string {
+	hosts := []string{"localhost", "127.0.0.1", "::1"}
+	if name, err := os.Hostname(); err == nil && name != "" && name != "localhost" {
+		hosts = append(hosts, name)
+	}
+	return hosts
+}
+
+// ReloadCredentials reads the files of keys and certificates again. New handshakes use their content; sessions stay. On error the last
+// good credentials stay, all of them, and Status shows the error. Safe from any goroutine.
+func (n *Node) ReloadCredentials() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.reloadErr = n.reload()
+	if n.reloadErr == nil {
+		n.generation++
+	}
+	return n.reloadErr
+}
+
+func (n *Node) reload() error {
+	psk, err := LoadCredentials(n.cfg.PSKFile, n.cfg.demo())
+	if err != nil {
+		return err
+	}
+	if n.keys.loaded.Load() != nil && !n.cfg.files().Empty() {
+		loaded, err := n.loadFiles()
+		if err != nil {
+			return err
+		}
+		n.keys.dtls.Store(&loaded.Credentials)
+		n.keys.loaded.Store(loaded)
+	}
+	n.keys.psk.Store(psk)
+	return nil
+}
+
+// resumption returns what DTLS sessions are resumed with; nil: they are not.
+func (n *Node) resumption() (*handshake.Resumption, error) {
+	if n.cfg.Resumption != nil || !*n.cfg.Resume {
+		return n.cfg.Resumption, nil
+	}
+	r, err := handshake.NewResumption(handshake.ResumptionConfig{})
+	if err != nil {
+		return nil, fmt.Errorf("resumption: %w", err)
+	}
+	return r, nil
+}

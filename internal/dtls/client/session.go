@@ -1,0 +1,169 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/weir-lb/weir/internal/dtls/handshake"
+	"github.com/weir-lb/weir/internal/dtls/record"
+)
+
+// Room is what Seal needs in front of and behind the message, in bytes.
+const (
+	HeadRoom = record.MaxHeadRoom
+	TailRoom = record.MaxTailRoom
+)
+
+// Session is an established session. Any goroutine may call its methods.
+type Session struct {
+	mu      sync.Mutex // of all fields
+	result  handshake.Result
+	scratch record.Scratch
+	cid     int // length of our connection id; -1: none is negotiated
+}
+
+// Wire carries the datagrams of a handshake.
+type Wire interface {
+	// Send sends a datagram, which it must not keep.
+	Send(datagram []byte)
+	// Receive waits until deadline for a datagram and passes each that has come to handle. When the time is up it returns
+	// os.ErrDeadlineExceeded.
+	Receive(deadline time.Time, handle func(datagram []byte)) error
+}
+
+// Shake makes a session. It ends with an error when the server refuses, when wire fails, when ctx ends, or when cfg's repetitions
+// are used up.
+func Shake(ctx context.Context, cfg handshake.ClientConfig, wire Wire) (*Session, error) {
+	c, err := handshake.NewClient(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s := &Session{cid: -1}
+	if cfg.OfferCID {
+		s.cid = len(cfg.CID)
+	}
+	start := time.Now()
+	c.Start(0, wire.Send)
+	for {
+		if done, err := c.Done(); done {
+			s.result = c.Result()
+			return s, err
+		}
+		if err := ctx.Err(); err != nil {
+			if errors.Is(err, context.DeadlineExceeded) {
+				err = fmt.Errorf("no DTLS handshake within %v; is a DTLS server there?", time.Since(start).Round(time.Second/10))
+			}
+			return nil, err
+		}
+		due := start.Add(c.Deadline())
+		until := time.Now().Add(100 * time.Millisecond) // ctx is looked at in between
+		if due.Before(until) {
+			until = due
+		}
+		err := wire.Receive(until, func(datagram []byte) { c.Receive(&s.scratch, datagram, time.Since(start), wire.Send) })
+		switch {
+		case err == nil:
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return nil, err
+		case !time.Now().Before(due):
+			c.Timeout(&s.scratch, time.Since(start), wire.Send)
+		}
+	}
+}
+
+// Result is what the handshake has negotiated.
+func (s *Session) Result() handshake.Result { return s.result }
+
+// Seal turns the message buf[HeadRoom:HeadRoom+n] into a record, in place, and returns it, a part of buf. buf must have TailRoom
+// behind the message.
+func (s *Session) Seal(buf []byte, n int) ([]byte, error) {
+	return s.seal(record.ApplicationData, buf, n)
+}
+
+func (s *Session) seal(typ record.ContentType, buf []byte, n int) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.result.Association.Seal(&s.scratch, typ, buf, HeadRoom, n)
+}
+
+// Open handles a datagram, whose bytes it changes, and passes each message in it to each, which must not keep it. reply sends a
+// datagram of the session itself, and must not keep it. After io.EOF, or another error, the server has ended the session.
+func (s *Session) Open(datagram []byte, each, reply func([]byte)) error {
+	var r record.Record
+	var err error
+	for len(datagram) > 0 {
+		if datagram, err = record.Next(datagram, s.cid, &r); err != nil {
+			return nil // what is left is no record
+		}
+		s.mu.Lock()
+		typ, payload, _, verdict := s.result.Association.Open(&s.scratch, &r)
+		s.mu.Unlock()
+		switch {
+		case verdict == record.Spent:
+			return errors.New("too many records of the DTLS session failed to open; its keys cannot be used any more")
+		case verdict != record.Opened:
+		case typ == record.ApplicationData:
+			each(payload)
+		case typ == record.Alert:
+			if err := ended(payload); err != nil {
+				return err
+			}
+		case typ == record.Handshake:
+			s.repeatFinal(reply)
+		case typ == record.RoutabilityCheck:
+			s.answerChallenge(payload, reply)
+		}
+	}
+	return nil
+}
+
+// ended returns the error of an alert that ends the session, nil for a warning (RFC 5246 section 7.2).
+func ended(alert []byte) error {
+	const warning, closeNotify = 1, 0
+	switch {
+	case len(alert) != 2:
+		return nil
+	case alert[1] == closeNotify:
+		return io.EOF
+	case alert[0] == warning:
+		return nil
+	}
+	return handshake.AlertError(alert[1])
+}
+
+// repeatFinal sends our last flight again, where the handshake ended with it and the server asks for it.
+func (s *Session) repeatFinal(reply func([]byte)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.result.Final.Present() {
+		if out, err := s.result.Final.Append(s.result.Association, &s.scratch, nil); err == nil {
+			reply(out)
+		}
+	}
+}
+
+// answerChallenge shows the server that we receive what it sends to our address (RFC 9853 section 4).
+func (s *Session) answerChallenge(message []byte, reply func([]byte)) {
+	const challenge, response, length = 0, 1, 9
+	if !s.result.Routability || len(message) != length || message[0] != challenge {
+		return
+	}
+	var buf [HeadRoom + length + TailRoom]byte
+	buf[HeadRoom] = response
+	copy(buf[HeadRoom+1:], message[1:])
+	if out, err := s.seal(record.RoutabilityCheck, buf[:], length); err == nil {
+		reply(out)
+	}
+}
+
+// CloseNotify returns the record that ends the session (RFC 5246 section 7.2.1).
+func (s *Session) CloseNotify() ([]byte, error) {
+	var buf [HeadRoom + 2 + TailRoom]byte
+	buf[HeadRoom] = 1
+	return s.seal(record.Alert, buf[:], 2)
+}

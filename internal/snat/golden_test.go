@@ -1,0 +1,162 @@
+package snat_test
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/snat"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden compares a text with a file, line by line.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, wanted := strings.Split(got, "\n"), strings.Split(string(want), "\n")
+	for i := range min(len(lines), len(wanted)) {
+		if lines[i] != wanted[i] {
+			t.Fatalf("%s:%d (-update writes it anew):\ngot  %s\nwant %s", file, i+1, lines[i], wanted[i])
+		}
+	}
+	if len(lines) != len(wanted) {
+		t.Errorf("%s: %d lines, want %d", file, len(lines), len(wanted))
+	}
+}
+
+func line(t *testing.T, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// each kind of stage with few ports, so that they matter.
+func tight() []snat.StageSpec {
+	return []snat.StageSpec{
+		{Kind: snat.Files, Limit: 700},
+		{Kind: snat.Files, Side: "server", Limit: 900},
+		{Kind: snat.Ephemeral, Ports: 100, IPs: 2},
+		{Kind: snat.Masquerade, Ports: 300},
+		{Kind: snat.Conntrack, Limit: 800},
+		{Kind: snat.Conntrack, Side: "server", Limit: 900},
+		{Kind: snat.VMFlows, Limit: 600},
+		{Kind: snat.VMFlows, Side: "server", Limit: 700},
+		{Kind: snat.AzureLB},
+		{Kind: snat.AzureLB, Ports: 200, IPs: 2, RulePorts: []int{80, 81, 443}},
+		{Kind: snat.AzureLB, Ports: 32000},
+		{Kind: snat.AzureNAT},
+		{Kind: snat.AWSNAT, IPs: 3},
+		{Kind: snat.AWSRegional, IPs: 2, Zones: 2},
+		{Kind: snat.GCPNAT, Ports: 100},
+		{Kind: snat.GCPNAT, Ports: 32000},
+		{Kind: snat.GCPNAT, Ports: 128, EndpointIndependent: true},
+		{Kind: snat.GCPNAT, MaxPorts: 1024},
+		{Kind: snat.DNATLB},
+		{Kind: snat.MasqueradeLB, Ports: 300},
+		{Kind: snat.Memory, Limit: 3_800_000},
+		{Kind: snat.Memory, Side: "server", Limit: 3_800_000},
+		{Kind: snat.AcceptQueue, Limit: 10},
+	}
+}
+
+// What is planned for each kind of stage, alone and before a NAT, for TCP and UDP, and for connections that come and go.
+func TestPlansAreAsBefore(t *testing.T) {
+	var text strings.Builder
+	for number, spec := range tight() {
+		for _, protocol := range []snat.Protocol{snat.TCP, snat.UDP} {
+			if protocol == snat.UDP && spec.Kind == snat.AcceptQueue {
+				continue
+			}
+			s := snat.Scenario{Protocol: protocol, Nodes: 3, Replicas: 7, Connections: 450, Destinations: 4, DestinationIPs: 2, ServerNodes: 2, Servers: 3, SurgeNodes: 2}
+			open := s
+			open.Traffic = snat.Traffic{Policy: snat.Open, Rate: 30, Lifetime: 90 * time.Second, Burst: 40, BurstEvery: 20 * time.Second, Abandoned: 0.2}
+			if protocol == snat.TCP {
+				open.Traffic.RST = 0.3
+			}
+			s.Name, s.Path = fmt.Sprintf("%s %d %s, kept", protocol, number, spec.Kind), []snat.StageSpec{spec}
+			open.Name, open.Path = fmt.Sprintf("%s %d %s before a NAT, open", protocol, number, spec.Kind), []snat.StageSpec{spec, {Kind: snat.AzureNAT, IPs: 2}}
+			for _, s := range []snat.Scenario{s, open} {
+				s = s.WithDefaults()
+				if err := s.Validate(); err != nil {
+					t.Fatalf("%s: %v", s.Name, err)
+				}
+				plan := s.Plan()
+				uses := plan.Stages
+				plan.Stages = nil
+				fmt.Fprintf(&text, "%s\n\t%s\n", line(t, plan), line(t, uses[0]))
+			}
+		}
+	}
+	golden(t, "plans.golden", text.String())
+}
+
+// The same seed gives the same run, also in the next release: counts of what happened in small paths of each kind.
+func TestRunsAreAsBefore(t *testing.T) {
+	var text strings.Builder
+	run := func(name string, s snat.Scenario) {
+		s.Name = name
+		r := simulate(t, s)
+		if r.Opened != r.Closed+r.Evicted+r.Last && s.Traffic.Policy != snat.Original {
+			t.Errorf("%s: %d opened, %d closed, %d left", name, r.Opened, r.Closed, r.Last)
+		}
+		r.Series = v1.SNATSeries{Held: every(r.Series.Held), Waiting: every(r.Series.Waiting), Tried: every(r.Series.Tried), Failed: every(r.Series.Failed)}
+		r.Mean = math.Round(r.Mean) // a sum, whose last digits may differ between processors
+		for i := range r.Stages {
+			r.Stages[i].Active, r.Stages[i].Busy = every(r.Stages[i].Active), every(r.Stages[i].Busy)
+		}
+		fmt.Fprintln(&text, line(t, r))
+	}
+	for number, spec := range tight() {
+		if spec.Kind == snat.DNATLB {
+			continue // holds nothing up
+		}
+		for _, protocol := range []snat.Protocol{snat.TCP, snat.UDP} {
+			if protocol == snat.UDP && spec.Kind == snat.AcceptQueue {
+				continue
+			}
+			s := snat.Scenario{Protocol: protocol, Nodes: 2, Replicas: 5, Connections: 300, Destinations: 3, DestinationIPs: 2, ServerNodes: 2, Servers: 3, Path: []snat.StageSpec{spec}}
+			s.Traffic = snat.Traffic{Rate: 20, Duration: 3 * time.Minute, Lifetime: 30 * time.Second, Abandoned: 0.1}
+			name := fmt.Sprintf("%s %d %s", protocol, number, spec.Kind)
+			if protocol == snat.TCP {
+				s.Traffic.RST = 0.2
+			}
+			run(name+", keep", s)
+			s.Traffic.Policy, s.Traffic.Rate, s.Traffic.Spread, s.Traffic.Balance = snat.Open, 40, "fixed", "random"
+			s.Traffic.Burst, s.Traffic.BurstEvery = 300, 50*time.Second
+			run(name+", open", s)
+			if protocol == snat.TCP && len(s.Path) == 1 && (spec.Kind == snat.Files || spec.Kind == snat.AzureLB || spec.Kind == snat.Conntrack) {
+				s.Traffic = snat.Traffic{Policy: snat.Original, Rate: 50, Duration: 20 * time.Minute}
+				run(name+", original", s)
+			}
+		}
+	}
+	golden(t, "runs.golden", text.String())
+}
+
+// every keeps a few of many readings.
+func every(all []int64) (some []int64) {
+	for i := 0; i < len(all); i += 149 {
+		some = append(some, all[i])
+	}
+	return some
+}
