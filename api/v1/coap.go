@@ -236,6 +236,35 @@ type CoAPLink struct {
 	Link       string   `json:"link"`            // as in the document, with every attribute
 }
 
+// CoAPReceive is the output of `weir coap receive --json`.
+type CoAPReceive struct {
+	URI            string            `json:"uri"`             // of the resource
+	Device         string            `json:"device"`          // names this client at the server
+	Totals         CoAPReceiveCounts `json:"totals"`          // since the test began, over all its runs
+	Open           int               `json:"open"`            // requests whose fate is not known yet
+	ServerRestarts uint64            `json:"server_restarts"` // seen by the client
+	AddressChanges uint64            `json:"address_changes"` // of the client, as the server has seen it
+	Part           float64           `json:"part_s"`          // seconds of a part of the history
+	History        []CoAPReceivePart `json:"history"`         // the oldest first, without parts in which nothing was sent
+}
+
+// CoAPReceiveCounts count requests of a receive test.
+type CoAPReceiveCounts struct {
+	Sent          uint64 `json:"sent"`           // requests
+	Answered      uint64 `json:"answered"`       // in time
+	LostRequests  uint64 `json:"lost_requests"`  // that the server never got
+	LostResponses uint64 `json:"lost_responses"` // to requests that the server got
+	Unknown       uint64 `json:"unknown"`        // without a response, and the server's history does not tell
+}
+
+// CoAPReceivePart is a part of the history of a receive test.
+type CoAPReceivePart struct {
+	Start   time.Time         `json:"start"`       // of the part
+	Counts  CoAPReceiveCounts `json:"counts"`      // of the requests sent in it
+	MeanRTT float64           `json:"mean_rtt_ms"` // milliseconds, of the answered; 0: none
+	MaxRTT  float64           `json:"max_rtt_ms"`  // likewise
+}
+
 // CoAPBench is what `weir coap bench --json` prints.
 type CoAPBench struct {
 	Result    BenchResult      `json:"result"`    // in the form of all measurements
@@ -243,6 +272,14 @@ type CoAPBench struct {
 	Setup     float64          `json:"setup_s"`   // seconds for all clients and handshakes
 	Handshake *BenchLatency    `json:"handshake"` // null: there was none
 	Groups    []CoAPBenchGroup `json:"groups"`    // how evenly the clients were served
+}
+
+// CoAPBenchRun is one element of the list that `weir coap bench-all --json` prints.
+type CoAPBenchRun struct {
+	Test    string     `json:"test"`            // transport and mode
+	Clients int        `json:"clients"`         // of the load
+	Error   string     `json:"error,omitempty"` // why it failed, or what was lost; absent: nothing
+	Bench   *CoAPBench `json:"bench,omitempty"` // absent: the server refused the first request
 }
 
 // CoAPBenchStats counts since the start of a load. Every field but Clients only grows.
@@ -274,42 +311,4 @@ type CoAPBenchGroup struct {
 	Clients int    `json:"clients"` // in the group
 	From    uint64 `json:"from"`    // least number of requests
 	To      uint64 `json:"to"`      // largest number of requests
-}
-
-// CoAPBenchRun is one element of the list that `weir coap bench-all --json` prints: one test over one transport.
-type CoAPBenchRun struct {
-	Test    string          `json:"test"`             // what was measured, over which transport
-	Clients int             `json:"clients"`          // of the load
-	Error   string          `json:"error,omitempty"`  // what went wrong; absent: nothing
-	Result  *BenchResult    `json:"result,omitempty"` // in the form of all measurements; absent: the load could not begin
-	Stats   *CoAPBenchStats `json:"stats,omitempty"`  // since the start; absent like Result
-}
-
-// CoAPReceive is the output of `weir coap receive --json`.
-type CoAPReceive struct {
-	URI            string            `json:"uri"`             // of the resource
-	Device         string            `json:"device"`          // names this client at the server
-	Totals         CoAPReceiveCounts `json:"totals"`          // since the test began, over all its runs
-	Open           int               `json:"open"`            // requests whose fate is not known yet
-	ServerRestarts uint64            `json:"server_restarts"` // seen by the client
-	AddressChanges uint64            `json:"address_changes"` // of the client, as the server has seen it
-	Part           float64           `json:"part_s"`          // seconds of a part of the history
-	History        []CoAPReceivePart `json:"history"`         // the oldest first, without parts in which nothing was sent
-}
-
-// CoAPReceiveCounts count requests of a receive test.
-type CoAPReceiveCounts struct {
-	Sent          uint64 `json:"sent"`           // requests
-	Answered      uint64 `json:"answered"`       // in time
-	LostRequests  uint64 `json:"lost_requests"`  // that the server never got
-	LostResponses uint64 `json:"lost_responses"` // to requests that the server got
-	Unknown       uint64 `json:"unknown"`        // without a response, and the server's history does not tell
-}
-
-// CoAPReceivePart is a part of the history of a receive test.
-type CoAPReceivePart struct {
-	Start   time.Time         `json:"start"`       // of the part
-	Counts  CoAPReceiveCounts `json:"counts"`      // of the requests sent in it
-	MeanRTT float64           `json:"mean_rtt_ms"` // milliseconds, of the answered; 0: none
-	MaxRTT  float64           `json:"max_rtt_ms"`  // likewise
 }

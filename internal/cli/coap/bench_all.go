@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/api/v1"
+	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/coap/client"
 	"github.com/weir-lb/weir/internal/dtls/record"
@@ -86,9 +86,8 @@ is shown with its error, and the others go on. The exit code is 1 if one failed 
 // benchRun is one test over one transport.
 type benchRun struct {
 	v1.CoAPBenchRun
-	load             client.BenchConfig
-	rtt              *measure.Latency
-	rate, handshakes float64
+	load   client.BenchConfig
+	result *client.BenchResult // nil: it did not run
 }
 
 func runBenchAll(cmd *cobra.Command, host string, f *benchAllFlags) error {
@@ -121,7 +120,11 @@ func runBenchAll(cmd *cobra.Command, host string, f *benchAllFlags) error {
 		}
 	}
 	if f.json {
-		err = json.NewEncoder(cmd.OutOrStdout()).Encode(runs)
+		out := make([]v1.CoAPBenchRun, 0, len(runs))
+		for i := range runs {
+			out = append(out, runs[i].CoAPBenchRun)
+		}
+		err = json.NewEncoder(cmd.OutOrStdout()).Encode(out)
 	} else {
 		err = printBenchRuns(cmd.OutOrStdout(), runs)
 	}
@@ -229,15 +232,13 @@ func (r *benchRun) run(cmd *cobra.Command, quiet bool) {
 		r.Error = err.Error()
 		return
 	}
-	r.Stats = &result.Stats
-	r.rate = float64(result.Stats.Requests) / max(result.Elapsed.Seconds(), 1e-9)
-	r.handshakes = float64(result.Stats.Handshakes) / max((result.Setup+result.Elapsed).Seconds(), 1e-9)
-	form := benchResult(r.load.URI, &coapBenchFlags{load: r.load, sockets: "each", payload: len(r.load.Payload)}, started, &result)
-	r.Result, r.rtt = &form.Result, result.RTT
-	if s := r.Stats; s.Errors+s.LostSessions > 0 {
+	r.result = &result
+	whole := benchResult(r.load.URI, &coapBenchFlags{load: r.load, sockets: "each", payload: len(r.load.Payload)}, started, &result)
+	r.Bench = &whole
+	if s := &result.Stats; s.Errors+s.LostSessions > 0 {
 		r.Error = fmt.Sprintf("%d lost, %d failed, %d sessions lost, %d handshakes failed", s.Lost, s.Failed, s.LostSessions, s.HandshakeErrors)
 	}
-	if r.load.Resume && r.Stats.Resumed == 0 && r.Error == "" {
+	if r.load.Resume && result.Stats.Resumed == 0 && r.Error == "" {
 		r.Error = "the server resumes no session"
 	}
 }
@@ -247,16 +248,17 @@ func printBenchRuns(w io.Writer, runs []benchRun) error {
 	fmt.Fprintln(t, "TEST\tCLIENTS\tREQUESTS\tREQUESTS/S\tHANDSHAKES/S\tP50 MS\tP99 MS\tRETRANSMISSIONS\tERROR")
 	for i := range runs {
 		r := &runs[i]
-		if r.Stats == nil {
+		if r.result == nil {
 			fmt.Fprintf(t, "%s\t%d\t\t\t\t\t\t\t%s\n", r.Test, r.Clients, r.Error)
 			continue
 		}
-		handshakes := ""
+		stats, handshakes := &r.result.Stats, ""
 		if r.load.HandshakeEvery > 0 {
-			handshakes = fmt.Sprintf("%.0f", r.handshakes)
+			handshakes = fmt.Sprintf("%.0f", float64(stats.Handshakes)/max((r.result.Setup+r.result.Elapsed).Seconds(), 1e-9))
 		}
-		fmt.Fprintf(t, "%s\t%d\t%d\t%.0f\t%s\t%.3f\t%.3f\t%d\t%s\n", r.Test, r.Clients, r.Stats.Requests, r.rate, handshakes,
-			measure.Millis(r.rtt.Quantile(0.5)), measure.Millis(r.rtt.Quantile(0.99)), r.Stats.Retransmissions, r.Error)
+		fmt.Fprintf(t, "%s\t%d\t%d\t%.0f\t%s\t%.3f\t%.3f\t%d\t%s\n", r.Test, r.Clients, stats.Requests,
+			float64(stats.Requests)/max(r.result.Elapsed.Seconds(), 1e-9), handshakes,
+			measure.Millis(r.result.RTT.Quantile(0.5)), measure.Millis(r.result.RTT.Quantile(0.99)), stats.Retransmissions, r.Error)
 	}
 	return t.Flush()
 }

@@ -27,9 +27,9 @@ func newCoapCommand() *cobra.Command {
 		newDiscoverCommand(),
 		newPingCommand(),
 		newCoapBenchCommand(),
-		newCoapCertsCommand(),
 		newBenchAllCommand(),
 		newReceiveCommand(),
+		newCoapCertsCommand(),
 	)
 	cmd.AddCommand(newRequestCommands()...)
 	return cmd

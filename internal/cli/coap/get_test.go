@@ -62,12 +62,16 @@ Benchmark started\.
 func TestCoapBenchAll(t *testing.T) {
 	addresses := clitest.FreeAddresses(t, 2)
 	clitest.Start(t, "server", "coap", "server", "--workers", "1", "--listen", addresses[0], "--dtls", addresses[1])
-	args := []string{"coap", "bench-all", "127.0.0.1", "--plain-port", addresses[0][len("127.0.0.1:"):], "--secure-port", addresses[1][len("127.0.0.1:"):],
-		"--clients", "4", "--requests", "5", "--requests-large", "2", "--handshakes", "3", "--quiet"}
+	args := []string{
+		"coap", "bench-all", "127.0.0.1", "--plain-port", addresses[0][len("127.0.0.1:"):], "--secure-port", addresses[1][len("127.0.0.1:"):],
+		"--clients", "4", "--requests", "5", "--requests-large", "2", "--handshakes", "3", "--quiet",
+	}
 	out, _, err := clitest.Both(t, append(args, "--tests", "con,separate,non,blocks,handshakes", "--resource-path", "benchmark", "--json", "--allow-errors")...)
 	var runs []struct {
 		Test, Error string
-		Stats       struct{ Requests, Handshakes, Errors int }
+		Bench       struct {
+			Stats struct{ Requests, Handshakes, Errors int }
+		}
 	}
 	if err != nil || json.Unmarshal([]byte(out), &runs) != nil || len(runs) != 11 {
 		t.Fatalf("%v\n%s", err, out)
@@ -78,11 +82,11 @@ func TestCoapBenchAll(t *testing.T) {
 		case strings.HasSuffix(r.Test, " blocks"):
 			want = 8
 		case strings.Contains(r.Test, "handshakes"):
-			if want = 12; r.Stats.Handshakes != 12 {
-				t.Errorf("%s: %d handshakes", r.Test, r.Stats.Handshakes)
+			if want = 12; r.Bench.Stats.Handshakes != 12 {
+				t.Errorf("%s: %d handshakes", r.Test, r.Bench.Stats.Handshakes)
 			}
 		}
-		if r.Stats.Requests != want || r.Stats.Errors != 0 || r.Error != "" && !strings.HasSuffix(r.Test, "resumed") {
+		if r.Bench.Stats.Requests != want || r.Bench.Stats.Errors != 0 || r.Error != "" && !strings.HasSuffix(r.Test, "resumed") {
 			t.Errorf("%+v, want %d requests", r, want)
 		}
 	}
