@@ -391,6 +391,46 @@ static __always_inline __u32 flow_evict(struct pkt *p)
 	return NO_NUMBER;
 }
 
+/* Claims the way of a reply. It may have been renewed since print and meta were read. */
+static __always_inline bool reply_take(struct way *way, __u64 print, __u64 meta)
+{
+	__u64 renewed;
+
+	if (way_take(way, print, meta))
+		return true;
+	renewed = *(volatile __u64 *)&way->meta;
+	return way_number(renewed) == way_number(meta) && way_take(way, print, renewed);
+}
+
+/* After r's flow took the way of a reply from the flow number: that flow has ended, but
+ * another CPU may have made it anew in the same moment, with a reply that looks the same
+ * in the same way. It then ends once more, here or where it is made (reply_kept): each
+ * side writes first and then looks. One that found another way for its reply ends too;
+ * who takes its way frees that. 0: it is proven by now and keeps its reply. */
+__noinline int reply_taken(struct reservation *r, __u32 number, __u64 print)
+{
+	struct flow_entry *entry = entry_at(number);
+	struct way *flow = way_at(&flows, number);
+	__u64 meta;
+
+	if (!r || !entry || !flow || *(volatile __u64 *)&flow->print == PRINT_BUSY) /* being made */
+		return 1;
+	meta = *(volatile __u64 *)&flow->meta;
+	if (!alive(meta, r->now) || *(volatile __u64 *)&entry->reply != print)
+		return 1;
+	if (way_proven(meta))
+		return 0;
+	return __sync_bool_compare_and_swap(&flow->meta, meta, way_ended(meta, r->now));
+}
+
+/* Whether the flow number, just published, has its reply still: see reply_taken. */
+static __always_inline bool reply_kept(const struct reservation *r, __u32 number)
+{
+	const struct way *way = way_at(&replies, r->at);
+
+	return way && *(volatile __u64 *)&way->print == r->print && way_number(*(volatile __u64 *)&way->meta) == (number & 0xffffff);
+}
+
 __noinline __u32 reply_evict_once(struct reservation *r, __u64 print)
 {
 	const struct service *service;
@@ -428,7 +468,12 @@ __noinline __u32 reply_evict_once(struct reservation *r, __u64 print)
 		if (alive(meta, r->now))
 			count_evicted(meta);
 	}
-	return way_take(way, v->print, v->meta) ? v->number : EVICT_AGAIN;
+	if (!reply_take(way, v->print, v->meta))
+		return EVICT_AGAIN;
+	if (way_number(v->meta) == r->number || reply_taken(r, way_number(v->meta), v->print))
+		return v->number;
+	*(volatile __u64 *)&way->print = v->print;
+	return EVICT_AGAIN;
 }
 
 /* The same in replies: the flow of the reply ends with it. */
@@ -497,8 +542,12 @@ static __always_inline int reply_reserve_here(struct reservation *r)
 				return 0;
 		}
 		/* Two CPUs may want it for two flows, or one for another key. */
-		if (!way_take(way, print, meta))
+		if (!reply_take(way, print, meta))
 			return 0;
+		if (way_number(meta) != r->number && !reply_taken(r, way_number(meta), print)) {
+			*(volatile __u64 *)&way->print = print;
+			return 0;
+		}
 	} else {
 		at = replies_claim(print, r->now);
 		if (at == NO_NUMBER)
@@ -519,6 +568,7 @@ static __always_inline int reply_reserve_here(struct reservation *r)
 		return 0;
 	}
 	r->print = print;
+	r->at = at;
 	return 1;
 }
 
@@ -871,7 +921,15 @@ static __always_inline int flow_make(struct pkt *p, __u32 flags, bool here)
 	entry->target = target;
 	entry->service = service->id;
 	entry->hop = NO_NUMBER;
-	way_publish(way, p->print, way_meta(expiry, state, target));
+	if (service->mode != MODE_NAT) {
+		way_publish(way, p->print, way_meta(expiry, state, target));
+	} else {
+		way_publish_first(way, p->print, way_meta(expiry, state, target));
+		if (!reply_kept(&p->reservation, number)) {
+			__sync_val_compare_and_swap(&way->meta, way_meta(expiry, state, target), way_ended(target, p->now));
+			return REASON_FLOW_TABLE_FULL;
+		}
+	}
 	if (service->layouts)
 		checked_forget(p);
 	p->number = number;
