@@ -8,7 +8,7 @@ FUZZTIME ?= 10s
 PREFIX   ?= /usr/local
 ARGS     ?=
 PKG      ?= ./...
-SCORE    ?= 88
+SCORE    ?= 90
 
 # Stamped with the commit where git can read the checkout.
 VCS := $(shell git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)

@@ -126,6 +126,8 @@ func TestPayloadInBlocks(t *testing.T) {
 			if err != nil || message.Parse(x.Response, &m) != nil || m.Code != test.code {
 				t.Fatalf("%s, %v", m.Code, err)
 			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			if test.code == message.Changed && !bytes.Equal(s.body, body) {
 				t.Errorf("%d bytes arrived, not the %d that were sent", len(s.body), len(body))
 			}
@@ -147,6 +149,8 @@ func TestPayloadInBlocksAfterARefusal(t *testing.T) {
 		send(answerTo(t, m, message.Ack, m.ID, code, nil, options...))
 	})
 	x, err := Do(t.Context(), RequestConfig{URI: uri, Request: Request{Method: message.POST, Payload: make([]byte, 100)}, Timeout: 20 * time.Second})
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err != nil || x.Messages != 5 || len(s.body) != 100 {
 		t.Errorf("%d messages, %d bytes, %v", x.Messages, len(s.body), err)
 	}
