@@ -97,6 +97,12 @@ func during(flood func() error, clients ...func() error) error {
 	return errors.Join(errs...)
 }
 
+// sessionsOutcome is what a run of CoAP clients ended with.
+type sessionsOutcome struct {
+	stats v1.CoAPBenchStats
+	err   error
+}
+
 // floodDTLS has clients with connection ids that move, sessions that sleep, and new handshakes.
 func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err error) {
 	uri := "coaps://" + r.entry.String() + "/benchmark?rlen=40"
@@ -109,25 +115,17 @@ func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err
 	}
 	moverCtx, stopMovers := context.WithCancel(ctx)
 	defer stopMovers()
-	movers := coapBench(r.config.Binary, uri, floodMovers, "--requests", "1000000000", "--interval", "500ms", "--rebind-every", moveEvery.String(), "--ack-timeout", moveRetry.String(), "--no-stop", "--quiet")
-	for _, source := range floodsSources {
-		movers.Args = append(movers.Args, "--from", source.String())
-	}
 	wake := slept + r.config.Duration + moveWait
 	sleepers := coapBench(r.config.Binary, uri, floodSleepers, "--requests", "2", "--interval", wake.String(), "--quiet")
-	type outcome struct {
-		stats v1.CoAPBenchStats
-		err   error
-	}
 	started := time.Now()
-	moved, woken := make(chan outcome, 1), make(chan outcome, 1)
+	moved, woken := make(chan sessionsOutcome, 1), make(chan sessionsOutcome, 1)
 	go func() {
-		stats, err := coapResult(moverCtx, r.Running, r.Host("clients"), movers)
-		moved <- outcome{stats, err}
+		stats, err := coapResult(moverCtx, r.Running, r.Host("clients"), r.movers(uri))
+		moved <- sessionsOutcome{stats, err}
 	}()
 	go func() {
 		stats, err := coapResult(ctx, r.Running, r.Host("clients"), sleepers)
-		woken <- outcome{stats, err}
+		woken <- sessionsOutcome{stats, err}
 	}()
 	var cid []byte
 	if r.flood.name == attackForged {
@@ -159,23 +157,37 @@ func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err
 	if err := programs.Sleep(ctx, moveWait); err != nil {
 		return 0, 0, err
 	}
-	c := &r.clients
-	c.movesDue = floodMovers * uint64(max(0, time.Since(started)/moveEvery-1))
+	r.clients.movesDue = floodMovers * uint64(max(0, time.Since(started)/moveEvery-1))
 	stopMovers()
-	m, w := <-moved, <-woken
+	m := <-moved
+	r.countSessions(&m.stats, <-woken, handshakes)
+	return offered, reached, m.err
+}
+
+// movers is the command of clients that change their address again and again.
+func (r *floodRun) movers(uri string) *exec.Cmd {
+	cmd := coapBench(r.config.Binary, uri, floodMovers, "--requests", "1000000000", "--interval", "500ms", "--rebind-every", moveEvery.String(), "--ack-timeout", moveRetry.String(), "--no-stop", "--quiet")
+	for _, source := range floodsSources {
+		cmd.Args = append(cmd.Args, "--from", source.String())
+	}
+	return cmd
+}
+
+// countSessions counts what sessions that moved, sessions that slept and new handshakes lost.
+func (r *floodRun) countSessions(moved *v1.CoAPBenchStats, woken sessionsOutcome, handshakes Handshakes) {
+	c := &r.clients
 	c.newOK, c.newAll = handshakes.OK, handshakes.All
-	c.moved, c.movedLost = m.stats.Rebinds, m.stats.LostSessions+m.stats.Rehandshakes+m.stats.Lost+m.stats.Failed
+	c.moved, c.movedLost = moved.Rebinds, moved.LostSessions+moved.Rehandshakes+moved.Lost+moved.Failed
 	c.asleep = floodSleepers
-	c.kept = floodSleepers - min(floodSleepers, w.stats.LostSessions+w.stats.Lost+w.stats.Failed+w.stats.HandshakeErrors)
-	c.sent, c.repeated = m.stats.Requests, m.stats.Retransmissions
-	if w.err != nil { // its first request failed, or its clients could not begin
+	c.kept = floodSleepers - min(floodSleepers, woken.stats.LostSessions+woken.stats.Lost+woken.stats.Failed+woken.stats.HandshakeErrors)
+	c.sent, c.repeated = moved.Requests, moved.Retransmissions
+	if woken.err != nil { // its first request failed, or its clients could not begin
 		c.kept = 0
-		c.why = append(c.why, w.err.Error())
+		c.why = append(c.why, woken.err.Error())
 	}
 	if handshakes.Why != "" {
 		c.why = append(c.why, handshakes.Why)
 	}
-	return offered, reached, m.err
 }
 
 // handshakes begins new sessions during the flood.
@@ -290,33 +302,14 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 	if err := newcomers.start(openCtx); err != nil {
 		return 0, 0, err
 	}
-	before, err := readNetLosses(r.Lab.Namespace("middle"))
-	if err != nil {
-		return 0, 0, err
-	}
-	offered, reached, err = r.send(ctx, nil)
+	offered, reached, err = r.sendWatched(ctx)
 	stopOpening()
 	if err != nil {
 		return 0, 0, err
 	}
-	after, err := readNetLosses(r.Lab.Namespace("middle"))
-	if err != nil {
-		return 0, 0, err
-	}
-	if n := since(before, after)[lossLink]; n > 0 { // before or behind what is measured
-		r.note(fmt.Sprintf("%d packets found the ring of a link full", n))
-	}
 	if r.target.marks {
-		rows, err := readQueues(r.Lab.Namespace("middle"))
-		if err != nil {
+		if err := r.noteQueues(); err != nil {
 			return 0, 0, err
-		}
-		dropped := uint64(0)
-		for _, row := range rows {
-			dropped += uint64(row.queueDrops) + uint64(row.userDrops)
-		}
-		if dropped > 0 { // what is lost there is lost for want of processor time, not of a table
-			r.note(fmt.Sprintf("%d packets found the queue full", dropped))
 		}
 	}
 	opened := newcomers.stop()
@@ -324,8 +317,49 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 		return 0, 0, err
 	}
 	stop()
+	r.clients.newOK, r.clients.newAll = opened.Opened, opened.Opened+opened.Refused
+	r.countFlows(staying, fragmented)
+	return offered, reached, nil
+}
+
+// sendWatched sends the flood, and notes what links lost meanwhile, before or behind what is measured.
+func (r *floodRun) sendWatched(ctx context.Context) (offered, reached float64, err error) {
+	before, err := readNetLosses(r.Lab.Namespace("middle"))
+	if err != nil {
+		return 0, 0, err
+	}
+	if offered, reached, err = r.send(ctx, nil); err != nil {
+		return 0, 0, err
+	}
+	after, err := readNetLosses(r.Lab.Namespace("middle"))
+	if err != nil {
+		return 0, 0, err
+	}
+	if n := since(before, after)[lossLink]; n > 0 {
+		r.note(fmt.Sprintf("%d packets found the ring of a link full", n))
+	}
+	return offered, reached, nil
+}
+
+// noteQueues notes what found the balancer's queues full: it is lost for want of processor time, not of a table.
+func (r *floodRun) noteQueues() error {
+	rows, err := readQueues(r.Lab.Namespace("middle"))
+	if err != nil {
+		return err
+	}
+	dropped := uint64(0)
+	for _, row := range rows {
+		dropped += uint64(row.queueDrops) + uint64(row.userDrops)
+	}
+	if dropped > 0 {
+		r.note(fmt.Sprintf("%d packets found the queue full", dropped))
+	}
+	return nil
+}
+
+// countFlows stops the flows that were there before the flood, and counts what they lost; fragmented may be nil.
+func (r *floodRun) countFlows(staying, fragmented *flowLoad) {
 	c := &r.clients
-	c.newOK, c.newAll = opened.Opened, opened.Opened+opened.Refused
 	counts := staying.stop()
 	c.established, c.lost, c.sent, c.repeated = uint64(counts.Established), uint64(counts.Lost), counts.Asked, counts.Repeated
 	if r.target.apart {
@@ -342,7 +376,6 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 			r.note(fmt.Sprintf("%d fragmented datagrams were answered late", late))
 		}
 	}
-	return offered, reached, nil
 }
 
 // allocate starts TURN clients in a namespace.
