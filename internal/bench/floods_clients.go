@@ -17,7 +17,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/programs"
 )
@@ -95,87 +94,6 @@ func during(flood func() error, clients ...func() error) error {
 	errs[len(clients)] = flood()
 	running.Wait()
 	return errors.Join(errs...)
-}
-
-// floodDTLS has clients with connection ids that move, sessions that sleep, and new handshakes.
-func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err error) {
-	uri := "coaps://" + r.entry.String() + "/benchmark?rlen=40"
-	slept := floodSleep
-	if r.config.Quick {
-		slept = time.Second
-	}
-	if r.flood.name != floodIdentity {
-		slept = min(slept, 2*time.Second) // only that flood evicts by idle time
-	}
-	moverCtx, stopMovers := context.WithCancel(ctx)
-	defer stopMovers()
-	movers := coapBench(r.config.Binary, uri, floodMovers, "--requests", "1000000000", "--interval", "500ms", "--rebind-every", moveEvery.String(), "--ack-timeout", moveRetry.String(), "--no-stop", "--quiet")
-	for _, source := range floodsSources {
-		movers.Args = append(movers.Args, "--from", source.String())
-	}
-	wake := slept + r.config.Duration + moveWait
-	sleepers := coapBench(r.config.Binary, uri, floodSleepers, "--requests", "2", "--interval", wake.String(), "--quiet")
-	type outcome struct {
-		stats v1.CoAPBenchStats
-		err   error
-	}
-	started := time.Now()
-	moved, woken := make(chan outcome, 1), make(chan outcome, 1)
-	go func() {
-		stats, err := coapResult(moverCtx, r.Running, r.Host("clients"), movers)
-		moved <- outcome{stats, err}
-	}()
-	go func() {
-		stats, err := coapResult(ctx, r.Running, r.Host("clients"), sleepers)
-		woken <- outcome{stats, err}
-	}()
-	var cid []byte
-	if r.flood.name == attackForged {
-		if err := programs.Sleep(ctx, 2*moveRetry+time.Second); err != nil { // the sleepers have fallen silent: it is one of the movers
-			return 0, 0, err
-		}
-		if cid, err = r.observe(ctx); err != nil {
-			return 0, 0, err
-		}
-	}
-	if err := programs.Sleep(ctx, slept); err != nil {
-		return 0, 0, err
-	}
-	var handshakes Handshakes
-	err = during(func() (err error) {
-		if r.flood.name == floodIdentity {
-			offered, reached, err = r.oneIdentity(ctx, uri)
-			return err
-		}
-		offered, reached, err = r.send(ctx, cid)
-		return err
-	}, func() (err error) {
-		handshakes, err = r.handshakes(ctx)
-		return err
-	})
-	if err != nil {
-		return 0, 0, err
-	}
-	if err := programs.Sleep(ctx, moveWait); err != nil {
-		return 0, 0, err
-	}
-	c := &r.clients
-	c.movesDue = floodMovers * uint64(max(0, time.Since(started)/moveEvery-1))
-	stopMovers()
-	m, w := <-moved, <-woken
-	c.newOK, c.newAll = handshakes.OK, handshakes.All
-	c.moved, c.movedLost = m.stats.Rebinds, m.stats.LostSessions+m.stats.Rehandshakes+m.stats.Lost+m.stats.Failed
-	c.asleep = floodSleepers
-	c.kept = floodSleepers - min(floodSleepers, w.stats.LostSessions+w.stats.Lost+w.stats.Failed+w.stats.HandshakeErrors)
-	c.sent, c.repeated = m.stats.Requests, m.stats.Retransmissions
-	if w.err != nil { // its first request failed, or its clients could not begin
-		c.kept = 0
-		c.why = append(c.why, w.err.Error())
-	}
-	if handshakes.Why != "" {
-		c.why = append(c.why, handshakes.Why)
-	}
-	return offered, reached, m.err
 }
 
 // handshakes begins new sessions during the flood.
@@ -290,33 +208,14 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 	if err := newcomers.start(openCtx); err != nil {
 		return 0, 0, err
 	}
-	before, err := readNetLosses(r.Lab.Namespace("middle"))
-	if err != nil {
-		return 0, 0, err
-	}
-	offered, reached, err = r.send(ctx, nil)
+	offered, reached, err = r.sendWatched(ctx)
 	stopOpening()
 	if err != nil {
 		return 0, 0, err
 	}
-	after, err := readNetLosses(r.Lab.Namespace("middle"))
-	if err != nil {
-		return 0, 0, err
-	}
-	if n := since(before, after)[lossLink]; n > 0 { // before or behind what is measured
-		r.note(fmt.Sprintf("%d packets found the ring of a link full", n))
-	}
 	if r.target.marks {
-		rows, err := readQueues(r.Lab.Namespace("middle"))
-		if err != nil {
+		if err := r.noteQueues(); err != nil {
 			return 0, 0, err
-		}
-		dropped := uint64(0)
-		for _, row := range rows {
-			dropped += uint64(row.queueDrops) + uint64(row.userDrops)
-		}
-		if dropped > 0 { // what is lost there is lost for want of processor time, not of a table
-			r.note(fmt.Sprintf("%d packets found the queue full", dropped))
 		}
 	}
 	opened := newcomers.stop()
@@ -324,8 +223,49 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 		return 0, 0, err
 	}
 	stop()
+	r.clients.newOK, r.clients.newAll = opened.Opened, opened.Opened+opened.Refused
+	r.countFlows(staying, fragmented)
+	return offered, reached, nil
+}
+
+// sendWatched sends the flood, and notes what links lost meanwhile, before or behind what is measured.
+func (r *floodRun) sendWatched(ctx context.Context) (offered, reached float64, err error) {
+	before, err := readNetLosses(r.Lab.Namespace("middle"))
+	if err != nil {
+		return 0, 0, err
+	}
+	if offered, reached, err = r.send(ctx, nil); err != nil {
+		return 0, 0, err
+	}
+	after, err := readNetLosses(r.Lab.Namespace("middle"))
+	if err != nil {
+		return 0, 0, err
+	}
+	if n := since(before, after)[lossLink]; n > 0 {
+		r.note(fmt.Sprintf("%d packets found the ring of a link full", n))
+	}
+	return offered, reached, nil
+}
+
+// noteQueues notes what found the balancer's queues full: it is lost for want of processor time, not of a table.
+func (r *floodRun) noteQueues() error {
+	rows, err := readQueues(r.Lab.Namespace("middle"))
+	if err != nil {
+		return err
+	}
+	dropped := uint64(0)
+	for _, row := range rows {
+		dropped += uint64(row.queueDrops) + uint64(row.userDrops)
+	}
+	if dropped > 0 {
+		r.note(fmt.Sprintf("%d packets found the queue full", dropped))
+	}
+	return nil
+}
+
+// countFlows stops the flows that were there before the flood, and counts what they lost; fragmented may be nil.
+func (r *floodRun) countFlows(staying, fragmented *flowLoad) {
 	c := &r.clients
-	c.newOK, c.newAll = opened.Opened, opened.Opened+opened.Refused
 	counts := staying.stop()
 	c.established, c.lost, c.sent, c.repeated = uint64(counts.Established), uint64(counts.Lost), counts.Asked, counts.Repeated
 	if r.target.apart {
@@ -342,7 +282,6 @@ func (r *floodRun) floodFlows(ctx context.Context) (offered, reached float64, er
 			r.note(fmt.Sprintf("%d fragmented datagrams were answered late", late))
 		}
 	}
-	return offered, reached, nil
 }
 
 // allocate starts TURN clients in a namespace.

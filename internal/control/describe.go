@@ -72,19 +72,8 @@ func describeService(service *lb.Service, overrides *lb.Overrides) v1.ServiceSta
 		mark := uint32(service.NoBackendMark)
 		s.NoBackendMark = &mark
 	}
-	if service.Stateless {
-		clear(protocols)
-	}
-	if protocols[lb.UDP] {
-		s.Timeouts["udp"] = timeout(service.Timeouts.UDP)
-	}
-	if protocols[lb.TCP] {
-		s.Timeouts["tcp_opening"] = timeout(service.Timeouts.TCPOpening)
-		s.Timeouts["tcp_established"] = timeout(service.Timeouts.TCPEstablished)
-		s.Timeouts["tcp_closing"] = timeout(service.Timeouts.TCPClosing)
-	}
-	if protocols[lb.SCTP] {
-		s.Timeouts["sctp"] = timeout(service.Timeouts.SCTP)
+	if !service.Stateless {
+		s.Timeouts = timeouts(service, protocols)
 	}
 	differ := false
 	if service.CID != nil {
@@ -99,6 +88,30 @@ func describeService(service *lb.Service, overrides *lb.Overrides) v1.ServiceSta
 	if h := service.Health; h != nil {
 		s.Health = fmt.Sprintf("%s every %s, %s to answer, up after %d, down after %d", h.Probe, h.Interval, h.Timeout, h.Rise, h.Fall)
 	}
+	s.Backends = describeBackends(service, overrides, differ)
+	return s
+}
+
+// timeouts returns those of the protocols that a service takes, by name.
+func timeouts(service *lb.Service, protocols map[uint8]bool) map[string]string {
+	all := map[string]string{}
+	if protocols[lb.UDP] {
+		all["udp"] = timeout(service.Timeouts.UDP)
+	}
+	if protocols[lb.TCP] {
+		all["tcp_opening"] = timeout(service.Timeouts.TCPOpening)
+		all["tcp_established"] = timeout(service.Timeouts.TCPEstablished)
+		all["tcp_closing"] = timeout(service.Timeouts.TCPClosing)
+	}
+	if protocols[lb.SCTP] {
+		all["sctp"] = timeout(service.Timeouts.SCTP)
+	}
+	return all
+}
+
+// describeBackends describes the backends of a service. If layouts differ, they have different owner ids for a backend.
+func describeBackends(service *lb.Service, overrides *lb.Overrides, differ bool) []v1.BackendStatus {
+	var backends []v1.BackendStatus
 	shares := make([]int, len(service.Backends))
 	for _, i := range service.Maglev {
 		shares[i]++
@@ -123,9 +136,9 @@ func describeService(service *lb.Service, overrides *lb.Overrides) v1.ServiceSta
 		if value, from := overrides.Of(lb.Target{Service: service.Name, Backend: backend.Name}); value != lb.NoOverride {
 			b.Override = fmt.Sprintf("%s by %s", value, from)
 		}
-		s.Backends = append(s.Backends, b)
+		backends = append(backends, b)
 	}
-	return s
+	return backends
 }
 
 // hashing describes how a service's hash differs from the default.

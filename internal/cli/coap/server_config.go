@@ -27,6 +27,27 @@ func coapServerConfig(cmd *cobra.Command, f *coapServerFlags) (node.Config, erro
 		}
 	}
 	given := cmd.Flags().Changed
+	if err := f.apply(&cfg, given); err != nil {
+		return cfg, err
+	}
+	if f.config.Path == "" && cfg.Cluster == nil {
+		f.defaults(&cfg, given)
+	}
+	if on := f.californium.on("tcp"); on != nil && *on && given("tcp") {
+		mirror(&cfg)
+	}
+	if err := cfg.Validate(); err != nil {
+		path, message, _ := strings.Cut(err.Error(), ": ")
+		if document != nil {
+			return cfg, document.Errorf(path, "%s", message)
+		}
+		return cfg, err
+	}
+	return cfg, nil
+}
+
+// apply enters the flags that were given.
+func (f *coapServerFlags) apply(cfg *node.Config, given func(string) bool) error {
 	for _, flag := range []struct {
 		name string
 		set  func()
@@ -58,48 +79,42 @@ func coapServerConfig(cmd *cobra.Command, f *coapServerFlags) (node.Config, erro
 		}
 	}
 	if given("trusted") {
-		cfg.Trusted = nil
-		for _, text := range f.trusted {
-			prefix, err := netip.ParsePrefix(text)
-			if err != nil {
-				return cfg, fmt.Errorf("--trusted: %q is no prefix; write it as 10.0.0.0/8 or fd00::/8", text)
-			}
-			cfg.Trusted = append(cfg.Trusted, prefix)
+		var err error
+		if cfg.Trusted, err = prefixes(f.trusted); err != nil {
+			return fmt.Errorf("--trusted: %w", err)
 		}
 	}
 	if len(f.cluster) > 0 {
 		nodes, err := cluster.ParseNodes(strings.Join(f.cluster, ","))
 		if err != nil {
-			return cfg, fmt.Errorf("--dtls-cluster: %w", err)
+			return fmt.Errorf("--dtls-cluster: %w", err)
 		}
 		if cfg.Cluster == nil {
 			cfg.Cluster = new(cluster.Config)
 		}
 		cfg.Cluster.Nodes = nodes
 	}
-	if err := switches(&cfg, &f.californium); err != nil {
-		return cfg, err
+	if err := switches(cfg, &f.californium); err != nil {
+		return err
 	}
 	if f.dtlsOnly {
 		if given("listen") {
-			return cfg, errors.New("--dtls-only and --listen exclude each other; remove one")
+			return errors.New("--dtls-only and --listen exclude each other; remove one")
 		}
 		cfg.Listen = nil
 	}
-	if f.config.Path == "" && cfg.Cluster == nil {
-		f.defaults(&cfg, given)
-	}
-	if on := f.californium.on("tcp"); on != nil && *on && given("tcp") {
-		mirror(&cfg)
-	}
-	if err := cfg.Validate(); err != nil {
-		path, message, _ := strings.Cut(err.Error(), ": ")
-		if document != nil {
-			return cfg, document.Errorf(path, "%s", message)
+	return nil
+}
+
+func prefixes(texts []string) (all []netip.Prefix, err error) {
+	for _, text := range texts {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("%q is no prefix; write it as 10.0.0.0/8 or fd00::/8", text)
 		}
-		return cfg, err
+		all = append(all, prefix)
 	}
-	return cfg, nil
+	return all, nil
 }
 
 // switches takes Californium's options, except for the addresses.
