@@ -174,17 +174,17 @@ func (c *change) makeOwners(s *maps.Service) error {
 		}
 		c.onUndo(func() { c.st.owners.Give(owners) })
 		s.Owners = append(s.Owners, owners)
-		cells := c.st.owners.Of(owners)
-		for i := copy(cells, table); i < len(cells); i++ {
-			cells[i] = bpf.NoSlot // the range may be larger than the table
+		elements := c.st.owners.Of(owners)
+		for i := copy(elements, table); i < len(elements); i++ {
+			elements[i] = bpf.NoSlot // the range may be larger than the table
 		}
 		for id, slot := range large {
 			key := bpf.OwnerKey{Owners: uint32(owners.Start), Owner: id}
-			if err := c.t.Put(bpf.MapFarOwners, key, uint32(slot)); err != nil {
+			if err := c.t.Put(bpf.MapLargeOwners, key, uint32(slot)); err != nil {
 				return fmt.Errorf("owner id %d: %w", id, err)
 			}
 			s.LargeOwners = append(s.LargeOwners, key)
-			c.onUndo(func() { c.t.Maps[bpf.MapFarOwners].Delete(key) })
+			c.onUndo(func() { c.t.Maps[bpf.MapLargeOwners].Delete(key) })
 		}
 	}
 	return nil
@@ -281,9 +281,9 @@ func (c *change) writeNATBackends() error {
 		c.index.AddNATBackend(a)
 		key := bpf.Addr{Word: maps.AddressWords(a)}
 		if !c.st.natBackends[a] {
-			c.onUndo(func() { c.t.Maps[bpf.MapInside].Delete(key) })
+			c.onUndo(func() { c.t.Maps[bpf.MapNatBackends].Delete(key) })
 		}
-		if err := c.t.Put(bpf.MapInside, key, uint32(1)); err != nil {
+		if err := c.t.Put(bpf.MapNatBackends, key, uint32(1)); err != nil {
 			return fmt.Errorf("backend address %s: %w", a, err)
 		}
 	}
@@ -358,7 +358,7 @@ func (c *change) retire(old map[string]*maps.Service) {
 	now := natBackends(c.snapshot)
 	for a := range c.st.natBackends {
 		if !now[a] {
-			c.t.Maps[bpf.MapInside].Delete(bpf.Addr{Word: maps.AddressWords(a)})
+			c.t.Maps[bpf.MapNatBackends].Delete(bpf.Addr{Word: maps.AddressWords(a)})
 		}
 	}
 	c.st.natBackends = now
@@ -374,7 +374,7 @@ func (c *change) retireService(s, successor *maps.Service, used map[maps.Identit
 		c.st.owners.Give(r)
 	}
 	for _, key := range s.LargeOwners {
-		c.t.Maps[bpf.MapFarOwners].Delete(key)
+		c.t.Maps[bpf.MapLargeOwners].Delete(key)
 	}
 	for i, b := range s.Spec.Backends {
 		if id := maps.IdentityOf(b); !used[id] {

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 )
 
-// attach puts the programs in place; the maps are complete by now. Links found
+// attach attaches the programs; the maps are complete by now. Links found
 // in the pins get the new program at one instant, so no packet sees none.
 func (d *Datapath) attach() error {
 	wanted := map[string]bool{}

@@ -80,11 +80,11 @@ func TestRootFirstApplyFails(t *testing.T) {
 		d.state.maglev = full
 		snapshot := compile(t, "services:\n- name: echo\n  mode: nat\n"+vips[1:]+oneBackend[1:], d.Caps())
 		if err := d.Apply(snapshot); err == nil {
-			t.Error("no cells, no error")
+			t.Error("no elements, no error")
 		}
 		d.state.maglev = free
 		// Room in the map of backends' addresses is given back as well.
-		inside := d.tables.Maps[bpf.MapInside]
+		natBackends := d.tables.Maps[bpf.MapNatBackends]
 		broken := *snapshot
 		broken.Generation++
 		c := d.newChange(&broken)
@@ -94,8 +94,8 @@ func TestRootFirstApplyFails(t *testing.T) {
 		c.undo()
 		var a bpf.Addr
 		var one uint32
-		if inside.Iterate().Next(&a, &one) {
-			t.Errorf("undone, and %s is still inside", maps.Address(a.Word))
+		if natBackends.Iterate().Next(&a, &one) {
+			t.Errorf("undone, and %s is still a NAT backend", maps.Address(a.Word))
 		}
 		return d.Apply(snapshot)
 	})
@@ -128,10 +128,10 @@ services:
 `, d.Caps())); err != nil {
 			return err
 		}
-		cells := d.state.owners.Of(d.state.inForce["cid"].Owners[0])
+		owned := d.state.owners.Of(d.state.inForce["cid"].Owners[0])
 		slot := d.state.inForce["cid"].Slots[0]
-		if want := []uint16{bpf.NoSlot, slot, bpf.NoSlot, bpf.NoSlot}; !slices.Equal(cells, want) {
-			t.Errorf("owners of ids from 0: %v, want %v", cells, want)
+		if want := []uint16{bpf.NoSlot, slot, bpf.NoSlot, bpf.NoSlot}; !slices.Equal(owned, want) {
+			t.Errorf("owners of ids from 0: %v, want %v", owned, want)
 		}
 		return nil
 	})

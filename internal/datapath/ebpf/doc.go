@@ -21,7 +21,7 @@
 //
 // # State
 //
-// Flows, replies and fragments are arrays of 64-byte buckets with four ways,
+// Flows, replies and fragments are arrays of 64-byte buckets with four slots,
 // found by a keyed universal hash; each flow has three buckets. Entries name a
 // backend by slot and epoch: a slot that gets another backend gets another
 // epoch, so a stale entry is a miss and never a wrong backend. Programs read

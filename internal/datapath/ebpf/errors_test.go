@@ -37,9 +37,9 @@ services:
   vips: [{address: "192.0.2.2", protocol: udp, port: 80}]
   backends: [{name: a, address: "10.2.0.1"}]
 `)
-				for place := range d.tables.Backends {
-					for i := range d.tables.Backends[place].Hop {
-						d.tables.Backends[place].Hop[i].Mtu = 1000
+				for number := range d.tables.Backends {
+					for i := range d.tables.Backends[number].Hop {
+						d.tables.Backends[number].Hop[i].Mtu = 1000
 					}
 				}
 				told := func(frame []byte) bool {
@@ -116,19 +116,19 @@ services:
 	send("maglev")
 	var bucket *bpf.Bucket
 	for i := range d.tables.Flows {
-		if d.tables.Flows[i].Way[0].Print != 0 {
+		if d.tables.Flows[i].Slots[0].Fingerprint != 0 {
 			bucket = &d.tables.Flows[i]
 		}
 	}
-	// The first twin claims way 0, the second one way 1 and the reply's key.
+	// The first packet claims slot 0, its duplicate claims slot 1 and the reply's key.
 	clear(d.tables.Flows)
 	clear(d.tables.Replies)
-	bucket.Way[0].Print = 1
+	bucket.Slots[0].Fingerprint = 1
 	send("maglev")
-	second := bucket.Way[1].Print
-	bucket.Way[0].Print, bucket.Way[1].Print = 0, 1
+	second := bucket.Slots[1].Fingerprint
+	bucket.Slots[0].Fingerprint, bucket.Slots[1].Fingerprint = 0, 1
 	send("flow_table_full")
-	bucket.Way[1].Print = second
+	bucket.Slots[1].Fingerprint = second
 	send("conntrack")
 }
 
@@ -212,9 +212,9 @@ services:
 		}
 		ports := map[uint16]int{}
 		for i := range d.tables.Flows {
-			for at, way := range d.tables.Flows[i].Way {
-				number := i*bpf.Ways + at
-				if e := d.tables.Entries[number]; way.Print > 1 && maps.Alive(way.Meta, d.now()) {
+			for at, slot := range d.tables.Flows[i].Slots {
+				number := i*bpf.BucketSlots + at
+				if e := d.tables.Entries[number]; slot.Fingerprint > 1 && maps.Alive(slot.Meta, d.now()) {
 					if other, taken := ports[e.NatPort]; taken {
 						t.Fatalf("round %d: flows %d and %d have port %d", round, other, number, maps.Swap16(e.NatPort))
 					}

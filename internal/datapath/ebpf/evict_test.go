@@ -293,8 +293,8 @@ func TestRootProvenFlowsLeaveRoom(t *testing.T) {
 	}
 }
 
-// TestRootConnectionIDTakesTheLastWay: in a table of one place, a proven flow makes room for a live session of its service, and only for that.
-func TestRootConnectionIDTakesTheLastWay(t *testing.T) {
+// TestRootConnectionIDTakesTheLastSlot: in a table of one slot, a proven flow makes room for a live session of its service, and only for that.
+func TestRootConnectionIDTakesTheLastSlot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	defer w.close()
@@ -341,7 +341,7 @@ services:
 		f := &traffic{t: t, w: w, d: w.serving(t, hook, fmt.Sprintf(spec, ""))}
 		f.send("udp 10.0.0.1:5000 > 192.0.2.3:80 01", "maglev")
 		f.send("udp 10.0.0.1:5000 > 192.0.2.3:80 01", "conntrack")
-		size := len(f.d.tables.Flows) * bpf.Ways
+		size := len(f.d.tables.Flows) * bpf.BucketSlots
 		f.flood(frame, 0, size)
 		if n := opened(f.d); n != uint64(size)+1 {
 			t.Errorf("%d entries of %d in an empty table", n, size)
@@ -444,7 +444,7 @@ services:
 }
 
 // TestRootConnectionsKeepTheirPorts: in a full SNAT pool connections do not lose their ports to new ones, also where the flow
-// table may not note that they have proven themselves, because their bucket has no place left for new flows (may_prove).
+// table may not note that they have proven themselves, because their bucket has no slot left for new flows (may_prove).
 func TestRootConnectionsKeepTheirPorts(t *testing.T) {
 	t.Parallel()
 	const connections, attempts = 2700, 300

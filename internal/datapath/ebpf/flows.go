@@ -40,7 +40,7 @@ func (d *Datapath) Flows(yield func(Flow) bool) {
 	labels := stdmaps.Clone(d.state.backends)
 	snat := d.state.snat
 	d.mu.Unlock()
-	batch := make([]Flow, 0, flowBatch*bpf.Ways)
+	batch := make([]Flow, 0, flowBatch*bpf.BucketSlots)
 	for from := 0; from < len(t.Flows); from += flowBatch {
 		batch = batch[:0]
 		if !t.Step(func() {
@@ -61,10 +61,10 @@ func (d *Datapath) Flows(yield func(Flow) bool) {
 
 // flowsOf appends the live flows of one bucket.
 func (d *Datapath) flowsOf(t *maps.Tables, i int, now uint64, labels map[uint16]maps.Identity, snat []netip.Addr, to []Flow) []Flow {
-	for w := range t.Flows[i].Way {
-		way := &t.Flows[i].Way[w]
-		print, meta := atomic.LoadUint64(&way.Print), atomic.LoadUint64(&way.Meta)
-		if print <= bpf.PrintBusy || !maps.Alive(meta, now) {
+	for w := range t.Flows[i].Slots {
+		tableSlot := &t.Flows[i].Slots[w]
+		fingerprint, meta := atomic.LoadUint64(&tableSlot.Fingerprint), atomic.LoadUint64(&tableSlot.Meta)
+		if fingerprint <= bpf.FingerprintBusy || !maps.Alive(meta, now) {
 			continue
 		}
 		slot := uint16(meta)
@@ -72,8 +72,8 @@ func (d *Datapath) flowsOf(t *maps.Tables, i int, now uint64, labels map[uint16]
 		if !ok || uint8(meta>>16) != t.Backends[2*int(slot)].Epoch {
 			continue
 		}
-		entry := t.Entries[i*bpf.Ways+w]
-		if atomic.LoadUint64(&way.Print) != print {
+		entry := t.Entries[i*bpf.BucketSlots+w]
+		if atomic.LoadUint64(&tableSlot.Fingerprint) != fingerprint {
 			continue // another flow's by now
 		}
 		to = append(to, d.flowOf(&entry, meta, now, id, snat))
@@ -87,7 +87,7 @@ func (d *Datapath) flowOf(e *bpf.FlowEntry, meta, now uint64, id maps.Identity, 
 		Protocol: key.Proto, Client: key.Source(), VIP: key.Destination(), Service: id.Service, Backend: id.Backend,
 		State: flowStates()[meta>>bpf.StateShift&3], Expires: -1,
 	}
-	if expiry := meta >> bpf.WayShift; expiry != bpf.Never {
+	if expiry := meta >> bpf.ExpiryShift; expiry != bpf.Never {
 		f.Expires = time.Duration(expiry-now) * d.clock.Tick
 	}
 	if at := int(e.Nat) - 1; at >= 0 && at < len(snat) {

@@ -23,17 +23,17 @@ func fillFlows(d *Datapath, n int) (entered int) {
 	now := d.now()
 	target := uint64(a.Slots[0]) | uint64(t.Backends[2*int(a.Slots[0])].Epoch)<<16
 	for i := range n {
-		print := r.Uint64() | 2
-		if !enterFlow(t.Flows, print, now, now+1<<20) {
+		fingerprint := r.Uint64() | 2
+		if !enterFlow(t.Flows, fingerprint, now, now+1<<20) {
 			continue
 		}
 		entered++
 		for choice := range bpf.Choices {
-			b := maps.BucketOf(print, choice, uint32(len(t.Flows)-1))
-			for w := range t.Flows[b].Way {
-				if way := &t.Flows[b].Way[w]; way.Print == print {
-					way.Meta |= target
-					e := &t.Entries[int(b)*bpf.Ways+w]
+			b := maps.BucketOf(fingerprint, choice, uint32(len(t.Flows)-1))
+			for w := range t.Flows[b].Slots {
+				if slot := &t.Flows[b].Slots[w]; slot.Fingerprint == fingerprint {
+					slot.Meta |= target
+					e := &t.Entries[int(b)*bpf.BucketSlots+w]
 					e.Key.Src, e.Key.Proto, e.Target = [4]uint32{2: 0xffff0000, 3: uint32(i)}, 17, uint32(target)
 				}
 			}
@@ -138,12 +138,12 @@ services:
 }
 
 // enterFlow is table_claim and way_publish.
-func enterFlow(table []bpf.Bucket, print, now, expiry uint64) bool {
+func enterFlow(table []bpf.Bucket, fingerprint, now, expiry uint64) bool {
 	for choice := range bpf.Choices {
-		b := &table[maps.BucketOf(print, choice, uint32(len(table)-1))]
-		for w := range b.Way {
-			if way := &b.Way[w]; way.Print == 0 || way.Meta>>bpf.WayShift <= now {
-				way.Print, way.Meta = print, expiry<<bpf.WayShift
+		b := &table[maps.BucketOf(fingerprint, choice, uint32(len(table)-1))]
+		for w := range b.Slots {
+			if slot := &b.Slots[w]; slot.Fingerprint == 0 || slot.Meta>>bpf.ExpiryShift <= now {
+				slot.Fingerprint, slot.Meta = fingerprint, expiry<<bpf.ExpiryShift
 				return true
 			}
 		}

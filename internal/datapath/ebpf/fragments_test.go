@@ -102,7 +102,7 @@ func TestRootFirstFragmentFlood(t *testing.T) {
 	})
 }
 
-// TestRootOrphanFlood: later fragments without a first one take neither the place of a known datagram nor that of a first
+// TestRootOrphanFlood: later fragments without a first one evict neither a known datagram nor that of a first
 // fragment.
 func TestRootOrphanFlood(t *testing.T) {
 	fragmentTables(t, 2048, 16, func(f *fragmentTable) error {
@@ -156,9 +156,9 @@ func TestRootOrphansInAFullTable(t *testing.T) {
 	})
 }
 
-// TestRootWaitingGivesWay: a first fragment takes the place of datagrams that wait for theirs, whose share of what may be
+// TestRootWaitingIsEvicted: a first fragment evicts datagrams that wait for theirs, whose share of what may be
 // held is free again.
-func TestRootWaitingGivesWay(t *testing.T) {
+func TestRootWaitingIsEvicted(t *testing.T) {
 	fragmentTables(t, 4, 4, func(f *fragmentTable) error {
 		for i := range 4 {
 			if err := f.frame(1000+i, i, 1, lb.ReasonFragmentEarly); err != nil {

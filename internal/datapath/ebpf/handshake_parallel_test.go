@@ -73,8 +73,8 @@ services:
 				return nil
 			})
 			live, opening := [2]int{}, [2]int{}
-			count := func(which int, print, meta uint64) {
-				if print <= bpf.PrintBusy || !maps.Alive(meta, d.now()) {
+			count := func(which int, fingerprint, meta uint64) {
+				if fingerprint <= bpf.FingerprintBusy || !maps.Alive(meta, d.now()) {
 					return
 				}
 				if live[which]++; meta>>bpf.StateShift&3 != established {
@@ -82,13 +82,13 @@ services:
 				}
 			}
 			for i := range d.tables.Flows {
-				for _, way := range d.tables.Flows[i].Way {
-					count(0, way.Print, way.Meta)
+				for _, slot := range d.tables.Flows[i].Slots {
+					count(0, slot.Fingerprint, slot.Meta)
 				}
 			}
 			for i := range d.tables.Replies {
-				for _, way := range d.tables.Replies[i].Way {
-					count(1, way.Print, way.Meta)
+				for _, slot := range d.tables.Replies[i].Slots {
+					count(1, slot.Fingerprint, slot.Meta)
 				}
 			}
 			if live != [2]int{flows, flows} || opening != [2]int{} {

@@ -56,9 +56,9 @@ func TestRootAnswerOfAHandshakeIsNoted(t *testing.T) {
 		f := &traffic{t: t, w: w, d: w.serving(t, hook, handshakeSpec)}
 		flow := func() *uint64 {
 			for i := range f.d.tables.Flows {
-				for j := range f.d.tables.Flows[i].Way {
-					if way := &f.d.tables.Flows[i].Way[j]; way.Print > 1 && maps.Alive(way.Meta, f.d.now()) {
-						return &way.Meta
+				for j := range f.d.tables.Flows[i].Slots {
+					if slot := &f.d.tables.Flows[i].Slots[j]; slot.Fingerprint > 1 && maps.Alive(slot.Meta, f.d.now()) {
+						return &slot.Meta
 					}
 				}
 			}

@@ -35,9 +35,9 @@ type heldFrame struct {
 
 // waitingDatagram is a datagram whose first fragment has not come.
 type waitingDatagram struct {
-	number int32  // of its entry in the fragment table
-	print  uint64 // of that entry
-	frames []heldFrame
+	number      int32  // of its entry in the fragment table
+	fingerprint uint64 // of that entry
+	frames      []heldFrame
 }
 
 // holder keeps early fragments.
@@ -176,7 +176,7 @@ func (h *holder) hold(key datagram, number int32, f heldFrame) {
 			h.order.Remove(w.number)
 			delete(h.byNumber, w.number)
 		}
-		w.number, w.print = number, atomic.LoadUint64(h.print(number))
+		w.number, w.fingerprint = number, atomic.LoadUint64(h.fingerprint(number))
 		h.waiting[key], h.byNumber[number] = w, key
 		h.order.Add(number, evict.SourceOf16([16]byte(key[:16])))
 	}
@@ -188,8 +188,8 @@ func (h *holder) hold(key datagram, number int32, f heldFrame) {
 	}
 }
 
-func (h *holder) print(number int32) *uint64 {
-	return &h.tables.Fragments[number/bpf.Ways].Way[number%bpf.Ways].Print
+func (h *holder) fingerprint(number int32) *uint64 {
+	return &h.tables.Fragments[number/bpf.BucketSlots].Slots[number%bpf.BucketSlots].Fingerprint
 }
 
 // evict makes a datagram a lost one: later fragments of it are not held any more.
@@ -201,12 +201,12 @@ func (h *holder) evict(key datagram) {
 	// Kind, Reason, Back and Held are one word, so that the program's last change of them is not undone.
 	word := (*uint32)(unsafe.Pointer(&entry.Kind))
 	was := atomic.LoadUint32(word)
-	if was&0xff != bpf.FragmentWaiting || atomic.LoadUint64(h.print(w.number)) != w.print {
+	if was&0xff != bpf.FragmentWaiting || atomic.LoadUint64(h.fingerprint(w.number)) != w.fingerprint {
 		return // another datagram's by now
 	}
 	if atomic.CompareAndSwapUint32(word, was, bpf.FragmentLost) {
 		atomic.AddUint32(&h.tables.Control.Held, -(was >> 24))
-		at := &h.tables.Fragments[w.number/bpf.Ways].Way[w.number%bpf.Ways].Meta
+		at := &h.tables.Fragments[w.number/bpf.BucketSlots].Slots[w.number%bpf.BucketSlots].Meta
 		meta := atomic.LoadUint64(at)
 		atomic.CompareAndSwapUint64(at, meta, meta|bpf.RankLost<<bpf.StateShift)
 	}

@@ -15,17 +15,17 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-// manyClients is more than places for the ways to them.
+// manyClients is more than client_hops has elements.
 const manyClients = 5000
 
 func neighbourOf(client int) (netip.Addr, [6]byte) {
 	return netip.AddrFrom4([4]byte{10, 254, byte(client / 250), byte(1 + client%250)}), [6]byte{2, 0, 7, 0, byte(client >> 8), byte(client)}
 }
 
-// TestRootWaysToNeighbours: the replies of more clients on the balancer's own
-// wire than have places reach the right ones, again and again, for a place is
+// TestRootNextHopsToNeighbours: the replies of more clients on the balancer's own
+// wire than client_hops has elements reach the right ones, again and again, for an element is
 // given to another when nobody remembers it any more.
-func TestRootWaysToNeighbours(t *testing.T) {
+func TestRootNextHopsToNeighbours(t *testing.T) {
 	t.Parallel()
 	for _, hook := range hooks {
 		t.Run(hook.String(), func(t *testing.T) {
@@ -106,7 +106,7 @@ services:
 			}
 		}
 		if remembered < 2048 || remembered > 4096 {
-			return fmt.Errorf("round %d: %d flows remember a place", round, remembered)
+			return fmt.Errorf("round %d: %d flows remember a next hop", round, remembered)
 		}
 		now += 5 * time.Second // at times the same stretch, at times the next one
 	}
@@ -151,9 +151,9 @@ func text(t *testing.T, line string) []byte {
 	return d.Packets[0]
 }
 
-// TestRootManyWaysToClients: the same where every place is taken, end to end.
+// TestRootManyNextHopsToClients: the same where every element is taken, end to end.
 // The VIPs are addresses of the machine, so its stack would not carry on.
-func TestRootManyWaysToClients(t *testing.T) {
+func TestRootManyNextHopsToClients(t *testing.T) {
 	t.Parallel()
 	for _, hook := range hooks {
 		t.Run(hook.String(), func(t *testing.T) {

@@ -88,7 +88,7 @@ func (d *Datapath) shared(t *testing.T) map[string]any {
 		"maglev": fmt.Sprint(d.state.maglev.Free), "owners": fmt.Sprint(d.state.owners.Free),
 		"active": d.tables.Control.Active, "snat": fmt.Sprint(d.state.snat),
 	}
-	for _, name := range []string{bpf.MapVports, bpf.MapVranges, bpf.MapFarOwners, bpf.MapInside, bpf.MapOutbounds} {
+	for _, name := range []string{bpf.MapVports, bpf.MapVranges, bpf.MapLargeOwners, bpf.MapNatBackends, bpf.MapOutbounds} {
 		var entries []string
 		var key, value []byte
 		for it := d.tables.Maps[name].Iterate(); it.Next(&key, &value); {
@@ -147,7 +147,7 @@ func TestRootApplyIsAllOrNothing(t *testing.T) {
 	}
 	d.checkVIPs(t)
 	now := d.shared(t)
-	for _, name := range []string{bpf.MapVports, bpf.MapVranges, bpf.MapFarOwners, bpf.MapInside, "owners", "services"} {
+	for _, name := range []string{bpf.MapVports, bpf.MapVranges, bpf.MapLargeOwners, bpf.MapNatBackends, "owners", "services"} {
 		if name != "services" && !reflect.DeepEqual(was[name], now[name]) {
 			t.Errorf("%s: %v after all, %v at first", name, now[name], was[name])
 		}
@@ -158,13 +158,13 @@ func TestRootApplyIsAllOrNothing(t *testing.T) {
 func (d *Datapath) checkVIPs(t *testing.T) {
 	t.Helper()
 	want := d.state.generations[d.state.active].vips
-	for place := range uint32(d.tables.Sizes.VIPs) {
+	for index := range uint32(d.tables.Sizes.VIPs) {
 		var v bpf.Vip
-		if err := d.tables.Maps[bpf.MapVips].Lookup(d.state.active*uint32(d.tables.Sizes.VIPs)+place, &v); err != nil {
+		if err := d.tables.Maps[bpf.MapVips].Lookup(d.state.active*uint32(d.tables.Sizes.VIPs)+index, &v); err != nil {
 			t.Fatal(err)
 		}
-		if v != want[place] {
-			t.Errorf("VIP place %d: %v, want %v", place, v, want[place])
+		if v != want[index] {
+			t.Errorf("VIP index %d: %v, want %v", index, v, want[index])
 		}
 	}
 }
@@ -226,7 +226,7 @@ func (p *pinned) stop() *v1.EBPFStopped {
 }
 
 // A second process finds numbers, slots, epochs, counters and flows as the first left them, and cleans up where that
-// one died half way.
+// one died before it was complete.
 func TestRootTablesAreTakenOver(t *testing.T) {
 	t.Parallel()
 	p := newPinned(t, "ebtake", attach.HookTCX)
@@ -247,11 +247,11 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 	left := &d.tables.Backends[2*leftSlot]
 	left.Service, left.State, left.Epoch = 1, uint8(lb.Up), 9
 	far := d.now() + 1<<20
-	d.tables.Flows[3].Way[1].Meta = far<<bpf.WayShift | 9<<16 | leftSlot
-	d.tables.Flows[3].Way[1].Print = 99
+	d.tables.Flows[3].Slots[1].Meta = far<<bpf.ExpiryShift | 9<<16 | leftSlot
+	d.tables.Flows[3].Slots[1].Fingerprint = 99
 	some := slots[maps.IdentityOf(d.state.inForce["old"].Spec.Backends[0])]
-	d.tables.Flows[4].Way[1].Meta = far<<bpf.WayShift | uint64(d.tables.Backends[2*int(some)].Epoch)<<16 | uint64(some)
-	d.tables.Flows[4].Way[1].Print = 99
+	d.tables.Flows[4].Slots[1].Meta = far<<bpf.ExpiryShift | uint64(d.tables.Backends[2*int(some)].Epoch)<<16 | uint64(some)
+	d.tables.Flows[4].Slots[1].Fingerprint = 99
 	if err := d.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -261,13 +261,13 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 		t.Fatal("nothing was taken over")
 	}
 	now := d.shared(t)
-	for _, name := range []string{"slots", "services", "maglev", bpf.MapInside, "snat"} {
+	for _, name := range []string{"slots", "services", "maglev", bpf.MapNatBackends, "snat"} {
 		if !reflect.DeepEqual(was[name], now[name]) {
 			t.Errorf("%s: %v, before %v", name, now[name], was[name])
 		}
 	}
-	if len(now[bpf.MapVports].([]string)) != 3 || len(now[bpf.MapFarOwners].([]string)) != 3 || len(now[bpf.MapVranges].([]string)) != 1 {
-		t.Errorf("leftovers: %v %v %v", now[bpf.MapVports], now[bpf.MapVranges], now[bpf.MapFarOwners])
+	if len(now[bpf.MapVports].([]string)) != 3 || len(now[bpf.MapLargeOwners].([]string)) != 3 || len(now[bpf.MapVranges].([]string)) != 1 {
+		t.Errorf("leftovers: %v %v %v", now[bpf.MapVports], now[bpf.MapVranges], now[bpf.MapLargeOwners])
 	}
 	if len(now[bpf.MapOutbounds].([]string)) != 2 {
 		t.Errorf("two backends may start flows: %v", now[bpf.MapOutbounds])
@@ -279,7 +279,7 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 	if left := d.tables.Backends[2*leftSlot]; left.Epoch != 10 || left.State != uint8(lb.Down) {
 		t.Errorf("a slot that nobody has: %+v", left)
 	}
-	if maps.Alive(d.tables.Flows[3].Way[1].Meta, d.now()) || !maps.Alive(d.tables.Flows[4].Way[1].Meta, d.now()) {
+	if maps.Alive(d.tables.Flows[3].Slots[1].Meta, d.now()) || !maps.Alive(d.tables.Flows[4].Slots[1].Meta, d.now()) {
 		t.Error("the wrong flows were kept")
 	}
 	// A removed backend's counts go to its service's past.
@@ -289,8 +289,8 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 	if left := d.shared(t)[bpf.MapOutbounds].([]string); len(left) != 0 {
 		t.Errorf("nobody may start flows: %v", left)
 	}
-	if far := d.shared(t)[bpf.MapFarOwners].([]string); len(far) != 0 || d.state.owners.Used() != 0 {
-		t.Errorf("no service reads CIDs: %v and %d cells", far, d.state.owners.Used())
+	if large := d.shared(t)[bpf.MapLargeOwners].([]string); len(large) != 0 || d.state.owners.Used() != 0 {
+		t.Errorf("no service reads CIDs: %v and %d elements", large, d.state.owners.Used())
 	}
 	if managed := p.managed(); managed != 2 {
 		t.Errorf("%d managed neighbours for two backends", managed)

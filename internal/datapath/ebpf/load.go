@@ -50,8 +50,8 @@ func (d *Datapath) load(limits lb.Limits) error {
 func (d *Datapath) parameters(limits lb.Limits, sizes maps.Sizes, hash [20]uint64) bpf.Parameters {
 	p := bpf.Parameters{
 		Hash:     hash,
-		FlowMask: uint32(sizes.Buckets - 1), Ways: uint32(sizes.Ways),
-		FragmentMask: uint32(sizes.FragmentBuckets - 1), FragmentWays: uint32(sizes.FragmentWays),
+		FlowMask: uint32(sizes.Buckets - 1), BucketSlots: uint32(sizes.BucketSlots),
+		FragmentMask: uint32(sizes.FragmentBuckets - 1), FragmentSlots: uint32(sizes.FragmentSlots),
 		VipMask: uint32(sizes.VIPs - 1), HopShift: d.clock.HopShift(),
 		Ticks: d.clock.Ticks(time.Second), TickNs: uint32(d.clock.Tick),
 		FragmentTtl: d.clock.Ticks(limits.FragmentTTL),

@@ -45,7 +45,7 @@ func (st *state) restoreService(s *pins.Service) error {
 		a.Owners = append(a.Owners, r)
 	}
 	if !free {
-		return fmt.Errorf("journal: cells of service %q are another's", s.Name)
+		return fmt.Errorf("journal: elements of service %q belong to another service", s.Name)
 	}
 	for i, b := range s.Backends {
 		id := maps.IdentityOf(a.Spec.Backends[i])
@@ -73,7 +73,7 @@ func (st *state) restoreShared(t *maps.Tables) error {
 	var owner bpf.OwnerKey
 	var slot uint32
 	var stray []bpf.OwnerKey
-	for it := t.Maps[bpf.MapFarOwners].Iterate(); it.Next(&owner, &slot); {
+	for it := t.Maps[bpf.MapLargeOwners].Iterate(); it.Next(&owner, &slot); {
 		if a := byRange[owner.Owners]; a != nil {
 			a.LargeOwners = append(a.LargeOwners, owner)
 		} else {
@@ -81,7 +81,7 @@ func (st *state) restoreShared(t *maps.Tables) error {
 		}
 	}
 	for _, key := range stray {
-		t.Maps[bpf.MapFarOwners].Delete(key)
+		t.Maps[bpf.MapLargeOwners].Delete(key)
 	}
 	if err := st.restoreVIPs(t); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (st *state) restoreShared(t *maps.Tables) error {
 	st.restoreOutbounds(t)
 	var a bpf.Addr
 	var one uint32
-	for it := t.Maps[bpf.MapInside].Iterate(); it.Next(&a, &one); {
+	for it := t.Maps[bpf.MapNatBackends].Iterate(); it.Next(&a, &one); {
 		st.natBackends[maps.Address(a.Word)] = true
 	}
 	for at := range t.Maps[bpf.MapSnatAddresses].MaxEntries() {
@@ -157,15 +157,15 @@ func (st *state) dropLeftovers(t *maps.Tables) {
 		}
 	}
 	for i := range t.Flows {
-		for w := range t.Flows[i].Way {
-			way := &t.Flows[i].Way[w]
-			meta := atomic.LoadUint64(&way.Meta)
-			if atomic.LoadUint64(&way.Print) <= bpf.PrintBusy || meta>>bpf.WayShift == 0 {
+		for w := range t.Flows[i].Slots {
+			tableSlot := &t.Flows[i].Slots[w]
+			meta := atomic.LoadUint64(&tableSlot.Meta)
+			if atomic.LoadUint64(&tableSlot.Fingerprint) <= bpf.FingerprintBusy || meta>>bpf.ExpiryShift == 0 {
 				continue
 			}
 			slot, epoch := uint16(meta), uint8(meta>>16)
 			if _, used := st.backends[slot]; !used || epoch != t.Backends[2*int(slot)].Epoch && epoch != t.Backends[2*int(slot)+1].Epoch {
-				t.ForgetFlow(i*bpf.Ways+w, meta)
+				t.ForgetFlow(i*bpf.BucketSlots+w, meta)
 			}
 		}
 	}

@@ -78,9 +78,9 @@ func (b *balancer) apply(spec string) {
 // longest is how long the entry that expires last has to live.
 func (b *balancer) longest() (left time.Duration) {
 	for _, bucket := range b.d.tables.Flows {
-		for _, w := range bucket.Way {
-			if w.Print > 1 {
-				left = max(left, time.Duration(int64(w.Meta>>bpf.WayShift)-int64(b.d.now()))*b.d.clock.Tick)
+		for _, w := range bucket.Slots {
+			if w.Fingerprint > 1 {
+				left = max(left, time.Duration(int64(w.Meta>>bpf.ExpiryShift)-int64(b.d.now()))*b.d.clock.Tick)
 			}
 		}
 	}

@@ -41,7 +41,7 @@ func TestRootVerifier(t *testing.T) {
 			t.Run(fmt.Sprint(hook, "/jumbo=", jumbo), func(t *testing.T) {
 				s := maps.SizesFor(lb.Limits{Flows: 1 << 16, Fragments: 1 << 10})
 				spec, err := objectOf(hook, s, bpf.Parameters{
-					Hash: maps.RandomWords(), FlowMask: uint32(s.Buckets - 1), Ways: bpf.Ways, FragmentMask: uint32(s.FragmentBuckets - 1), FragmentWays: bpf.Ways,
+					Hash: maps.RandomWords(), FlowMask: uint32(s.Buckets - 1), BucketSlots: bpf.BucketSlots, FragmentMask: uint32(s.FragmentBuckets - 1), FragmentSlots: bpf.BucketSlots,
 					VipMask: uint32(s.VIPs - 1), HopShift: maps.Clock{Tick: 4 * time.Millisecond}.HopShift(), Ticks: 250, TickNs: 4e6, FragmentTtl: 1000, Hold: 100, HoldEach: 8, Partial: 1, Jumbo: jumbo,
 				})
 				if err != nil {

@@ -15,7 +15,7 @@ import (
 
 // What another XDP load balancer was found to do wrong, each as a test. The
 // rest of them: TestRootZonDefectSameSourcePort, …ZeroChecksum (nat_test.go),
-// …FailedNeighbour, …TooBigBehindTag (roads_test.go).
+// …FailedNeighbour, …TooBigBehindTag (paths_test.go).
 
 // TestRootZonDefectBackendAdded keeps 300 idle connections while backends come
 // and go: none is lost.

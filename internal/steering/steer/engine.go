@@ -133,7 +133,7 @@ func (e *Engine) SetSnapshot(s *lb.Snapshot) {
 			records[id], state.records[j] = p, p
 			e.ordered = append(e.ordered, p)
 			if service.Mode == lb.NAT {
-				e.addInside(b)
+				e.addNATBackend(b)
 			}
 		}
 		e.services[i] = state
@@ -162,8 +162,8 @@ func (e *Engine) keepRuleHits(s *lb.Snapshot) {
 	}
 }
 
-// addInside remembers the addresses whose fragments may be replies.
-func (e *Engine) addInside(b *lb.Backend) {
+// addNATBackend remembers the addresses whose fragments may be replies.
+func (e *Engine) addNATBackend(b *lb.Backend) {
 	for _, a := range []netip.Addr{b.Address4, b.Address6} {
 		if a.IsValid() {
 			e.natBackends[a.As16()] = struct{}{}

@@ -71,8 +71,8 @@ func (o *Relay) add(c Channel) (uint32, error) {
 	o.enter(id, 0, &c, r, c.Relay, c.Peer)
 	o.enter(id, 1, &c, r, c.Listener, c.Client)
 	for direction := range r.keys {
-		place := 2*id + uint32(direction)
-		if err := o.tables.Maps[bpf.TurnMapTurnKeys].Update(r.keys[direction], place, ebpf.UpdateNoExist); err != nil {
+		index := 2*id + uint32(direction)
+		if err := o.tables.Maps[bpf.TurnMapTurnKeys].Update(r.keys[direction], index, ebpf.UpdateNoExist); err != nil {
 			o.forget(id, r, direction, now)
 			if errors.Is(err, ebpf.ErrKeyExist) {
 				return 0, fmt.Errorf("%w: channel %#x of %s at %s, or its peer %s at relay %s, is there already", ErrUnsuited, c.Number, c.Client, c.Listener, c.Peer, c.Relay)
@@ -111,25 +111,25 @@ func relayKey(src, dst netip.AddrPort, number uint16) bpf.TurnKey {
 	}
 }
 
-// enter writes the way of one direction, which no program reads yet.
+// enter writes the relay entry of one direction, which no program reads yet.
 func (o *Relay) enter(id, direction uint32, c *Channel, r *relayed, src, dst netip.AddrPort) {
-	place := 2*id + direction
-	way := bpf.TurnWay{
+	index := 2*id + direction
+	entry := bpf.TurnRelayEntry{
 		Key: r.keys[direction], Src: maps.AddressWords(src.Addr()), Dst: maps.AddressWords(dst.Addr()),
-		Sport: maps.Swap16(src.Port()), Dport: maps.Swap16(dst.Port()), Number: c.Number, Version: 6, State: bpf.WayOpen,
+		Sport: maps.Swap16(src.Port()), Dport: maps.Swap16(dst.Port()), Number: c.Number, Version: 6, State: bpf.EntryOpen,
 		Bucket: r.bucket, Hop: math.MaxUint32,
 	}
 	if dst.Addr().Is4() {
-		way.Version = 4
+		entry.Version = 4
 	}
 	if o.isLocal(dst.Addr()) {
-		way.Local = 1
+		entry.Local = 1
 	}
 	if c.BytesPerSecond > 0 {
-		way.Cost, way.Depth = price(c.BytesPerSecond, c.Burst)
+		entry.Cost, entry.Depth = price(c.BytesPerSecond, c.Burst)
 	}
-	o.tables.ways[place] = way
-	for i := int(place); i < len(o.tables.relayed); i += len(o.tables.ways) {
+	o.tables.entries[index] = entry
+	for i := int(index); i < len(o.tables.relayed); i += len(o.tables.entries) {
 		o.tables.relayed[i] = bpf.TurnRelayed{}
 	}
 }
@@ -182,13 +182,13 @@ func (o *Relay) leave(r *relayed, now time.Time) {
 	}
 }
 
-// forget takes back the first keys of a channel, and its places.
+// forget takes back the first keys of a channel, and its indexes.
 func (o *Relay) forget(id uint32, r *relayed, keys int, now time.Time) {
 	for direction := range keys {
 		if err := o.tables.Maps[bpf.TurnMapTurnKeys].Delete(r.keys[direction]); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			o.log.Error("a channel stays in the kernel's table", "error", err)
 		}
-		maps.StoreByte(&o.tables.ways[2*id+uint32(direction)].State, bpf.WayOff)
+		maps.StoreByte(&o.tables.entries[2*id+uint32(direction)].State, bpf.EntryOff)
 	}
 	o.leave(r, now)
 	o.ids.give(id, now)
@@ -201,11 +201,11 @@ func (o *Relay) Permit(id uint32, toClient bool) error {
 	if o.channels[id] == nil {
 		return errGone
 	}
-	state := uint8(bpf.WayShut)
+	state := uint8(bpf.EntryShut)
 	if toClient {
-		state = bpf.WayOpen
+		state = bpf.EntryOpen
 	}
-	maps.StoreByte(&o.tables.ways[2*id+1].State, state)
+	maps.StoreByte(&o.tables.entries[2*id+1].State, state)
 	return nil
 }
 
@@ -236,10 +236,10 @@ func (o *Relay) Counters(yield func(id uint32, up, down Traffic)) error {
 	return nil
 }
 
-// traffic sums a way's counters over the CPUs; they are read where the programs write them.
-func (o *Relay) traffic(place uint32) (t Traffic) {
+// traffic sums the counters of an entry over the CPUs; they are read where the programs write them.
+func (o *Relay) traffic(index uint32) (t Traffic) {
 	var last uint64
-	for i := int(place); i < len(o.tables.relayed); i += len(o.tables.ways) {
+	for i := int(index); i < len(o.tables.relayed); i += len(o.tables.entries) {
 		r := &o.tables.relayed[i]
 		t.Packets += atomic.LoadUint64(&r.Packets)
 		t.Bytes += atomic.LoadUint64(&r.Bytes)

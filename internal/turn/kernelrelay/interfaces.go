@@ -37,7 +37,7 @@ func (o *Relay) none(err error) error {
 	return nil
 }
 
-// attach puts the program of the chosen hook in place, with HookAuto that of the next best one, or none.
+// attach attaches the program of the chosen hook, with HookAuto that of the next best one, or none.
 func (o *Relay) attach(i int) error {
 	a := &o.attached[i]
 	err := o.attachTo(i)

@@ -19,10 +19,10 @@ import (
 type relayTables struct {
 	maps.Tables
 	control *bpf.Control
-	ways    []bpf.TurnWay
+	entries []bpf.TurnRelayEntry
 	full    []uint64 // by bucket
 	hops    []bpf.ClientHop
-	relayed []bpf.TurnRelayed // of each CPU, by way
+	relayed []bpf.TurnRelayed // of each CPU, by entry
 	ends    []string          // names of enum turn_end
 }
 
@@ -77,9 +77,9 @@ func (o *Relay) spec(hook attach.Hook) (*ebpf.CollectionSpec, error) {
 	if err != nil {
 		return nil, fmt.Errorf("count processors: %w", err)
 	}
-	ways := uint32(2 * (o.config.MaxChannels + 1)) // ids begin at 1
+	entries := uint32(2 * (o.config.MaxChannels + 1)) // ids begin at 1
 	for name, entries := range map[string]uint32{
-		bpf.TurnMapTurnKeys: ways, bpf.TurnMapTurnWays: ways, bpf.TurnMapTurnBuckets: ways / 2, bpf.TurnMapTurnTraffic: ways * uint32(cpus),
+		bpf.TurnMapTurnKeys: entries, bpf.TurnMapRelayEntries: entries, bpf.TurnMapTurnBuckets: entries / 2, bpf.TurnMapTurnTraffic: entries * uint32(cpus),
 	} {
 		spec.Maps[name].MaxEntries = entries
 	}
@@ -109,7 +109,7 @@ func (o *Relay) spec(hook attach.Hook) (*ebpf.CollectionSpec, error) {
 	if err := spec.Variables["params"].Set(p); err != nil {
 		return nil, fmt.Errorf("set the parameters of the %s relay: %w", hook, err)
 	}
-	if err := spec.Variables["turn_places"].Set(ways); err != nil {
+	if err := spec.Variables["relay_entries_max"].Set(entries); err != nil {
 		return nil, fmt.Errorf("set the size of the %s relay: %w", hook, err)
 	}
 	return spec, nil
@@ -121,11 +121,11 @@ func (o *Relay) openTables(spec *ebpf.CollectionSpec, c *ebpf.Collection) error 
 		t.Maps[name] = m
 	}
 	for name, to := range map[string]func([]byte){
-		bpf.TurnMapControls:    func(b []byte) { t.control = (*bpf.Control)(unsafe.Pointer(&b[0])) },
-		bpf.TurnMapTurnWays:    func(b []byte) { t.ways = maps.View[bpf.TurnWay](b) },
-		bpf.TurnMapClientHops:  func(b []byte) { t.hops = maps.View[bpf.ClientHop](b) },
-		bpf.TurnMapTurnBuckets: func(b []byte) { t.full = maps.View[uint64](b) },
-		bpf.TurnMapTurnTraffic: func(b []byte) { t.relayed = maps.View[bpf.TurnRelayed](b) },
+		bpf.TurnMapControls:     func(b []byte) { t.control = (*bpf.Control)(unsafe.Pointer(&b[0])) },
+		bpf.TurnMapRelayEntries: func(b []byte) { t.entries = maps.View[bpf.TurnRelayEntry](b) },
+		bpf.TurnMapClientHops:   func(b []byte) { t.hops = maps.View[bpf.ClientHop](b) },
+		bpf.TurnMapTurnBuckets:  func(b []byte) { t.full = maps.View[uint64](b) },
+		bpf.TurnMapTurnTraffic:  func(b []byte) { t.relayed = maps.View[bpf.TurnRelayed](b) },
 	} {
 		b, err := t.Mmap(name)
 		if err != nil {

@@ -16,8 +16,8 @@
 		__type(value, v);                          \
 	} name SEC(".maps")
 
-/* A way to clients, as the kernel's routes said, shared by all flows whose
- * client is reached that way (route.h). */
+/* A next hop towards clients, as the kernel's routes said, shared by all flows whose
+ * client is reached through it (route.h). */
 struct client_hop {
 	struct out out;
 	__u32 stamp; /* time in which it was last looked up; HOP_FREE, HOP_BUSY */

@@ -22,7 +22,7 @@ enum { CHECKED_TIME = (1 << 10) - 1 };
 
 static __always_inline struct checked *checked_of(const struct pkt *p)
 {
-	__u32 i = p->print >> 32 & (CHECKED_SETS - 1);
+	__u32 i = p->fingerprint >> 32 & (CHECKED_SETS - 1);
 
 	return bpf_map_lookup_elem(&checked, &i);
 }
@@ -31,7 +31,7 @@ static __always_inline struct checked *checked_of(const struct pkt *p)
 static __always_inline __u32 checked_word(const struct pkt *p, __u32 slot)
 {
 	__u64 time = p->now >> (params.hop_shift - 3); /* at most a second each */
-	__u32 flow = p->print + slot * 0x9e3779b1 + p->active * 0x85ebca77 + (time >> 10) * 0xc2b2ae3d;
+	__u32 flow = p->fingerprint + slot * 0x9e3779b1 + p->active * 0x85ebca77 + (time >> 10) * 0xc2b2ae3d;
 
 	return (flow & ~CHECKED_TIME) | (time & CHECKED_TIME);
 }

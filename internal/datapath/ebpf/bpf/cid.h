@@ -13,7 +13,7 @@ enum { DTLS_HEADER = 13, CID_MAX = 20, QUIC_HEADER = 6 };
 enum cid_found { CID_NONE, CID_FOUND, CID_KNOWN };
 
 /* Where the CID of a layout starts and how long it is; length 0: none. */
-struct cid_place {
+struct cid_position {
 	__u32 at;
 	__u32 length;
 };
@@ -25,7 +25,7 @@ static __always_inline bool is_quic(__u8 first, __u32 protocols)
 }
 
 /* Who chose the CID of a long header. Of versions unknown here that cannot be told;
- * the place of the CID is the same in all (RFC 8999). */
+ * the offset of the CID is the same in all (RFC 8999). */
 enum cid_chosen { CID_BY_CLIENT, CID_BY_SERVER, CID_BY_EITHER };
 
 static __always_inline enum cid_chosen quic_chosen(const __u8 *b)
@@ -42,17 +42,17 @@ static __always_inline enum cid_chosen quic_chosen(const __u8 *b)
 	return CID_BY_EITHER;
 }
 
-/* Walks DTLS records from place->at to the first with a CID. The length wanted
- * is in place->length. Returns enum cid_chosen; CID_BY_CLIENT: there is none. */
-__noinline int cid_locate(ctx_t *ctx, struct cid_place *place, __u32 end, __u32 protocols)
+/* Walks DTLS records from found->at to the first with a CID. The length wanted
+ * is in found->length. Returns enum cid_chosen; CID_BY_CLIENT: there is none. */
+__noinline int cid_locate(ctx_t *ctx, struct cid_position *found, __u32 end, __u32 protocols)
 {
 	__u8 b[16];
 	__u32 at, length, start, rest;
 
-	if (!place)
+	if (!found)
 		return 0;
-	start = at = place->at;
-	length = place->length;
+	start = at = found->at;
+	length = found->length;
 	for (int i = 0; i < MAX_RECORDS; i++) {
 		__u8 first;
 
@@ -74,7 +74,7 @@ __noinline int cid_locate(ctx_t *ctx, struct cid_place *place, __u32 end, __u32 
 			body = (__u32)b[0] << 8 | b[1];
 			if (DTLS_HEADER + length + body > rest)
 				return 0;
-			place->at = at + 11;
+			found->at = at + 11;
 			return CID_BY_SERVER;
 		}
 		if (first >= 20 && first <= 26) {
@@ -93,7 +93,7 @@ __noinline int cid_locate(ctx_t *ctx, struct cid_place *place, __u32 end, __u32 
 		if ((first & 0xe0) == 0x20) {
 			if (!(protocols & CID_DTLS13) || !(first & 0x10) || !length || rest < 1 + length)
 				return 0;
-			place->at = at + 1;
+			found->at = at + 1;
 			return CID_BY_SERVER;
 		}
 		return 0;
@@ -104,15 +104,15 @@ quic:
 	if (!(b[0] & 0x80)) {
 		if (!length || rest < 1 + length)
 			return 0;
-		place->at = start + 1;
+		found->at = start + 1;
 		return CID_BY_SERVER;
 	}
 	if (rest < QUIC_HEADER || ctx_load(ctx, start, b, QUIC_HEADER))
 		return 0;
 	if (!b[5] || b[5] > CID_MAX || rest < QUIC_HEADER + (__u32)b[5])
 		return 0;
-	place->at = start + QUIC_HEADER;
-	place->length = b[5];
+	found->at = start + QUIC_HEADER;
+	found->length = b[5];
 	return quic_chosen(b);
 }
 
@@ -195,7 +195,7 @@ static __always_inline enum cid_found cid_find(ctx_t *ctx, const struct pkt *p, 
 
 	for (int i = 0; i < MAX_LAYOUTS; i++) {
 		const struct cid_layout *l = &s->layout[i];
-		struct cid_place place = {.at = p->payload, .length = l->length};
+		struct cid_position position = {.at = p->payload, .length = l->length};
 		__u32 at, chosen = CID_BY_SERVER;
 		__u8 id[32] = {};
 
@@ -211,17 +211,17 @@ static __always_inline enum cid_found cid_find(ctx_t *ctx, const struct pkt *p, 
 			else if (cid_load(ctx, at, id, l->length))
 				continue;
 		} else {
-			chosen = cid_locate(ctx, &place, p->end, s->cid_protocols);
+			chosen = cid_locate(ctx, &position, p->end, s->cid_protocols);
 			if (chosen == CID_BY_CLIENT)
 				continue;
-			if (place.length == l->length) {
-				if (cid_load(ctx, place.at, id, l->length))
+			if (position.length == l->length) {
+				if (cid_load(ctx, position.at, id, l->length))
 					continue;
 			}
 		}
 		if (chosen == CID_BY_SERVER)
 			found = CID_FOUND;
-		if (place.length != l->length)
+		if (position.length != l->length)
 			continue;
 		if (s->rotation_bits && cid_bits(id, s->rotation_offset, s->rotation_bits) != l->rotation)
 			continue;

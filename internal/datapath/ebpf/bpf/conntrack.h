@@ -13,8 +13,8 @@
  *
  * A flow that makes room may have a packet in hand on another CPU. Whoever ends a
  * flow changes its meta first, by a swap that shows it unproven to the last; then
- * its print, its entry's reply, the rest of the entry, and at last meta and print
- * anew (way_publish). Whoever uses an entry looks at print or reply again after
+ * its fingerprint, its entry's reply, the rest of the entry, and at last meta and fingerprint
+ * anew (table_publish). Whoever uses an entry looks at fingerprint or reply again after
  * what it reads there (flow_found, touch_write, rewrite_stands).
  */
 #pragma once
@@ -125,45 +125,45 @@ static __always_inline __u32 state_first(__u8 proto, __u8 flags)
 static __always_inline bool flow_found(struct pkt *p, const struct service *service, __u32 number)
 {
 	const struct backend *b;
-	struct way *way;
+	struct table_slot *slot;
 	__u64 meta;
 
 	p->old = number;
 	if (number == NO_NUMBER)
 		return false;
-	way = way_at(&flows, number);
-	if (!way)
+	slot = table_at(&flows, number);
+	if (!slot)
 		return false;
-	meta = *(volatile __u64 *)&way->meta;
-	if (*(volatile __u64 *)&way->print != p->print) /* made room between two looks */
+	meta = *(volatile __u64 *)&slot->meta;
+	if (*(volatile __u64 *)&slot->fingerprint != p->fingerprint) /* made room between two looks */
 		return false;
 	if (!alive(meta, p->now))
 		return false;
-	b = backend_at(way_slot(meta), p->version);
-	if (!b || b->epoch != way_epoch(meta) || b->service != service->id || b->state == STATE_DOWN)
+	b = backend_at(meta_backend(meta), p->version);
+	if (!b || b->epoch != meta_epoch(meta) || b->service != service->id || b->state == STATE_DOWN)
 		return false;
 	p->number = number;
-	p->slot = way_slot(meta);
+	p->slot = meta_backend(meta);
 	return true;
 }
 
-static __always_inline __u64 flow_print_of(struct pkt *p)
+static __always_inline __u64 flow_fingerprint_of(struct pkt *p)
 {
-	return p->print = flow_print(&p->key, KEY_FLOW);
+	return p->fingerprint = flow_fingerprint(&p->key, KEY_FLOW);
 }
 
-/* The same in line, after flow_print_of. */
+/* The same in line, after flow_fingerprint_of. */
 static __always_inline bool flow_find_here(struct pkt *p, const struct service *service)
 {
-	return flow_found(p, service, flows_find_here(p->print, &p->spare));
+	return flow_found(p, service, flows_find_here(p->fingerprint, &p->spare));
 }
 
 static __always_inline bool flow_find(struct pkt *p, const struct service *service)
 {
-	return flow_found(p, service, flows_find(flow_print_of(p)));
+	return flow_found(p, service, flows_find(flow_fingerprint_of(p)));
 }
 
-/* Whether a way keeps FLOW_PROVEN from one state to the next. In a handshake it only
+/* Whether a slot keeps FLOW_PROVEN from one state to the next. In a handshake it only
  * says that the backend answered; one that is closed or begins anew proves nothing. */
 static __always_inline bool keeps_proof(__u32 was, __u32 state)
 {
@@ -172,7 +172,7 @@ static __always_inline bool keeps_proof(__u32 was, __u32 state)
 
 /* The state after a packet, with FLOW_PROVEN where it proves the flow. Where
  * replies are seen (mode NAT) the backend's first reply does; of TCP it is noted in
- * both ways (FLOW_PROVEN of a handshake says that the backend answered), and the
+ * both slots (FLOW_PROVEN of a handshake says that the backend answered), and the
  * client's acknowledgement after it proves the flow (touch_write). Elsewhere the
  * client's second packet does, of TCP the one that leaves it established. A SYN-ACK
  * on a closed handshake opens it again: a client whose port had another connection
@@ -201,76 +201,76 @@ enum { TOUCH_TRIES = 4 };
 static __always_inline bool answer_noted(const struct pkt *p, __u64 next)
 {
 	const struct flow_entry *entry = entry_at(p->number);
-	struct way *flow = way_at(&flows, p->number);
+	struct table_slot *flow = table_at(&flows, p->number);
 
 	if (!entry || !flow)
 		return false;
 	for (int i = 0; i < TOUCH_TRIES; i++) {
 		__u64 meta = *(volatile __u64 *)&flow->meta;
 
-		if (*(volatile __u64 *)&entry->reply != p->print || !alive(meta, p->now))
+		if (*(volatile __u64 *)&entry->reply != p->fingerprint || !alive(meta, p->now))
 			return false;
-		if (way_answered(meta) || !(way_state(meta) & 1))
+		if (meta_answered(meta) || !(meta_state(meta) & 1))
 			return true;
-		if (__sync_val_compare_and_swap(&flow->meta, meta, way_meta(way_expiry(next), way_progress(next), way_number(meta))) == meta)
+		if (__sync_val_compare_and_swap(&flow->meta, meta, meta_of(meta_expiry(next), meta_progress(next), meta_number(meta))) == meta)
 			return true;
 	}
 	return false;
 }
 
-/* Writes a way that touch has read as seen, and in mode NAT the other way of the
- * flow. By swaps, each after a look at whose the way is: one that expired or made
+/* Writes a slot that touch has read as seen, and in mode NAT the other slot of the
+ * flow. By swaps, each after a look at whose the slot is: one that expired or made
  * room now may be another flow's in the next moment. */
 __noinline int touch_write(struct pkt *p, __u32 at, __u32 from_client)
 {
 	volatile struct touched *t;
 	struct flow_entry *entry = NULL;
-	struct way *way, *other = NULL;
+	struct table_slot *slot, *other = NULL;
 	__u64 meta, want;
 	bool own, turns;
 
 	if (!p)
 		return 0;
 	t = &p->touched;
-	if (!from_client && way_state(t->next) == FLOW_OPENING && !way_answered(t->seen) && !answer_noted(p, t->next)) {
-		p->print = PRINT_BUSY; /* no flow has it: rewrite_stands drops the answer */
+	if (!from_client && meta_state(t->next) == FLOW_OPENING && !meta_answered(t->seen) && !answer_noted(p, t->next)) {
+		p->fingerprint = FINGERPRINT_BUSY; /* no flow has it: rewrite_stands drops the answer */
 		return 0;
 	}
-	way = from_client ? way_at(&flows, at) : way_at(&replies, at);
-	if (!way || *(volatile __u64 *)&way->print != p->print)
+	slot = from_client ? table_at(&flows, at) : table_at(&replies, at);
+	if (!slot || *(volatile __u64 *)&slot->fingerprint != p->fingerprint)
 		return 0;
 	t->denied = 0;
 	if (p->mode == MODE_NAT) {
 		entry = entry_at(p->number);
 		if (!entry)
 			return 0;
-		t->print = *(volatile __u64 *)&entry->reply;
-		t->other = from_client ? t->print ? replies_find(t->print) : NO_NUMBER : p->number;
-		other = from_client ? way_at(&replies, t->other) : way_at(&flows, t->other);
+		t->fingerprint = *(volatile __u64 *)&entry->reply;
+		t->other = from_client ? t->fingerprint ? replies_find(t->fingerprint) : NO_NUMBER : p->number;
+		other = from_client ? table_at(&replies, t->other) : table_at(&flows, t->other);
 	}
-	if (other && from_client && way_state(t->next) == FLOW_ESTABLISHED && p->tcp_flags & FLAG_ACK)
+	if (other && from_client && meta_state(t->next) == FLOW_ESTABLISHED && p->tcp_flags & FLAG_ACK)
 		t->next |= *(volatile __u64 *)&other->meta & (__u64)FLOW_PROVEN << 24;
-	turns = way_proven(t->next) && !way_proven(t->seen) && (from_client || way_state(t->next) == FLOW_PLAIN);
+	turns = meta_proven(t->next) && !meta_proven(t->seen) && (from_client || meta_state(t->next) == FLOW_PLAIN);
 	if (t->next == t->seen)
 		return 0;
 	if (turns && !(from_client ? flows_may_prove(at, p->now) && (!other || replies_may_prove(t->other, p->now))
 				   : replies_may_prove(at, p->now) && flows_may_prove(t->other, p->now))) {
 		t->next &= ~((__u64)FLOW_PROVEN << 24);
-		t->denied = from_client; /* the reply's way still says that the backend answered */
+		t->denied = from_client; /* the reply's slot still says that the backend answered */
 		if (t->next == t->seen)
 			return 0;
 	}
 	for (int i = 0; i < TOUCH_TRIES; i++) {
 		__u64 seen = t->seen;
 
-		meta = __sync_val_compare_and_swap(&way->meta, seen, t->next);
+		meta = __sync_val_compare_and_swap(&slot->meta, seen, t->next);
 		if (meta == seen)
 			break;
 		/* The other direction renewed it meanwhile. Else it has ended, is another flow's by now, or another packet took it further. */
-		if (i == TOUCH_TRIES - 1 || !alive(meta, p->now) || way_number(meta) != way_number(seen) ||
-		    way_state(meta) != way_state(seen) || *(volatile __u64 *)&way->print != p->print)
+		if (i == TOUCH_TRIES - 1 || !alive(meta, p->now) || meta_number(meta) != meta_number(seen) ||
+		    meta_state(meta) != meta_state(seen) || *(volatile __u64 *)&slot->fingerprint != p->fingerprint)
 			return 0;
-		if (keeps_proof(way_state(seen), way_state(t->next)))
+		if (keeps_proof(meta_state(seen), meta_state(t->next)))
 			t->next |= meta & ~seen & (__u64)FLOW_PROVEN << 24;
 		t->seen = meta;
 	}
@@ -281,17 +281,17 @@ __noinline int touch_write(struct pkt *p, __u32 at, __u32 from_client)
 		__u32 state, proof;
 
 		meta = *(volatile __u64 *)&other->meta;
-		if (*(volatile __u64 *)&entry->reply != t->print || !alive(meta, p->now))
+		if (*(volatile __u64 *)&entry->reply != t->fingerprint || !alive(meta, p->now))
 			return 0;
-		if (from_client ? way_number(meta) != (p->number & 0xffffff) || *(volatile __u64 *)&other->print != t->print
-				: t->print != p->print)
+		if (from_client ? meta_number(meta) != (p->number & 0xffffff) || *(volatile __u64 *)&other->fingerprint != t->fingerprint
+				: t->fingerprint != p->fingerprint)
 			return 0;
-		own = from_client ? t->denied || (way_state(seen) == FLOW_OPENING && way_state(next) == FLOW_OPENING)
-				  : way_state(next) != FLOW_PLAIN;
-		/* What came the other way in this moment may have taken the connection further: the state never goes back. */
-		state = way_state(meta) == way_state(t->first) ? way_state(next) : state_next(way_state(meta), p->tcp_flags, from_client);
-		proof = own && !keeps_proof(way_state(meta), state) ? 0 : way_progress(own ? meta : next) & FLOW_PROVEN;
-		want = way_meta(state == way_state(next) ? way_expiry(next) : way_expiry(meta), state | proof, way_number(meta));
+		own = from_client ? t->denied || (meta_state(seen) == FLOW_OPENING && meta_state(next) == FLOW_OPENING)
+				  : meta_state(next) != FLOW_PLAIN;
+		/* What came from the other side in this moment may have taken the connection further: the state never goes back. */
+		state = meta_state(meta) == meta_state(t->first) ? meta_state(next) : state_next(meta_state(meta), p->tcp_flags, from_client);
+		proof = own && !keeps_proof(meta_state(meta), state) ? 0 : meta_progress(own ? meta : next) & FLOW_PROVEN;
+		want = meta_of(state == meta_state(next) ? meta_expiry(next) : meta_expiry(meta), state | proof, meta_number(meta));
 		if (want == meta || __sync_val_compare_and_swap(&other->meta, meta, want) == meta)
 			return 0;
 	}
@@ -300,11 +300,11 @@ __noinline int touch_write(struct pkt *p, __u32 at, __u32 from_client)
 
 /* Follows TCP and renews the entry and its reply's, one of which is at hand; with
  * the first SYN-ACK of a handshake exactly (see holder_rank). */
-static __always_inline void touch(struct pkt *p, const struct service *service, struct way *way, __u32 at, __u8 flags,
+static __always_inline void touch(struct pkt *p, const struct service *service, struct table_slot *slot, __u32 at, __u8 flags,
 				  bool from_client)
 {
-	__u64 meta = *(volatile __u64 *)&way->meta, old = way_expiry(meta), fresh, moved;
-	__u32 was = way_progress(meta), is = progress_next(was, service->mode == MODE_NAT, flags, from_client);
+	__u64 meta = *(volatile __u64 *)&slot->meta, old = meta_expiry(meta), fresh, moved;
+	__u32 was = meta_progress(meta), is = progress_next(was, service->mode == MODE_NAT, flags, from_client);
 
 	if (!alive(meta, p->now)) /* it has ended since it was found */
 		return;
@@ -318,23 +318,23 @@ static __always_inline void touch(struct pkt *p, const struct service *service, 
 	}
 	p->mode = service->mode;
 	p->touched.first = p->touched.seen = meta;
-	p->touched.next = way_meta(fresh, is, way_number(meta));
+	p->touched.next = meta_of(fresh, is, meta_number(meta));
 	touch_write(p, at, from_client);
 }
 
 static __always_inline void flow_touch(struct pkt *p, const struct service *service, __u8 flags)
 {
-	struct way *way = way_at(&flows, p->number);
+	struct table_slot *slot = table_at(&flows, p->number);
 
-	if (way)
-		touch(p, service, way, p->number, flags, true);
+	if (slot)
+		touch(p, service, slot, p->number, flags, true);
 }
 
-/* Whether a print is alive in another way too: two CPUs entered it at once. At
+/* Whether a fingerprint is alive in another slot too: two CPUs entered it at once. At
  * least the later one sees both. */
-__noinline int replies_twice(__u64 print, __u32 at, __u64 now)
+__noinline int reply_duplicated(__u64 fingerprint, __u32 at, __u64 now)
 {
-	return table_twin(&replies, params.flow_mask, print, at, now) != NO_NUMBER;
+	return table_duplicate(&replies, params.flow_mask, fingerprint, at, now) != NO_NUMBER;
 }
 
 /* Counts a live entry that made room. */
@@ -345,7 +345,7 @@ static __always_inline void count_evicted(__u64 meta)
 
 	if (!n)
 		return;
-	if (way_proven(meta))
+	if (meta_proven(meta))
 		n->displaced++;
 	else
 		n->evicted++;
@@ -358,28 +358,28 @@ __noinline __u32 flow_evict_once(struct pkt *p)
 	const struct service *service = p ? service_at(p, p->service) : NULL;
 	const struct flow_entry *entry;
 	struct victim *v;
-	struct way *way;
+	struct table_slot *slot;
 	__u64 meta;
 
 	if (!service)
 		return NO_NUMBER;
 	v = &p->reservation.victim;
-	table_victim(&flows, p->print, p->owned, service, v);
-	way = way_at(&flows, v->number);
+	table_victim(&flows, p->fingerprint, p->owned, service, v);
+	slot = table_at(&flows, v->number);
 	entry = entry_at(v->number);
-	if (!way || !entry || (way_proven(v->meta) && entry->service != service->id))
+	if (!slot || !entry || (meta_proven(v->meta) && entry->service != service->id))
 		return NO_NUMBER;
-	meta = way_ended(v->meta, p->now);
-	if (__sync_val_compare_and_swap(&way->meta, v->meta, meta) != v->meta)
+	meta = meta_ended(v->meta, p->now);
+	if (__sync_val_compare_and_swap(&slot->meta, v->meta, meta) != v->meta)
 		return EVICT_AGAIN;
 	if (alive(v->meta, p->now))
 		count_evicted(v->meta);
-	return way_take(way, v->print, meta) ? v->number : EVICT_AGAIN;
+	return table_take(slot, v->fingerprint, meta) ? v->number : EVICT_AGAIN;
 }
 
-/* Takes the way of a flow that makes room for p's, where table_claim found none.
+/* Takes the slot of a flow that makes room for p's, where table_claim found none.
  * The flow ends first, by a swap that fails if it has proven itself meanwhile;
- * then its way is like any that expired. */
+ * then its slot is like any that expired. */
 static __always_inline __u32 flow_evict(struct pkt *p)
 {
 	for (int i = 0; i < EVICT_TRIES; i++) {
@@ -391,11 +391,52 @@ static __always_inline __u32 flow_evict(struct pkt *p)
 	return NO_NUMBER;
 }
 
-__noinline __u32 reply_evict_once(struct reservation *r, __u64 print)
+/* Claims the slot of a reply. It may have been renewed since fingerprint and meta were read. */
+static __always_inline bool reply_take(struct table_slot *slot, __u64 fingerprint, __u64 meta)
+{
+	__u64 renewed;
+
+	if (table_take(slot, fingerprint, meta))
+		return true;
+	renewed = *(volatile __u64 *)&slot->meta;
+	return meta_number(renewed) == meta_number(meta) && table_take(slot, fingerprint, renewed);
+}
+
+/* After r's flow took the slot of a reply from the flow number: that flow has ended, but
+ * another CPU may have made it anew in the same moment, with a reply that looks the same
+ * in the same slot. It then ends once more, here or where it is made (reply_kept): each
+ * side writes first and then looks. One that found another slot for its reply ends too;
+ * the next flow in its slot frees that. 0: it is proven by now and keeps its reply. */
+__noinline int reply_taken(struct reservation *r, __u32 number, __u64 fingerprint)
+{
+	struct flow_entry *entry = entry_at(number);
+	struct table_slot *flow = table_at(&flows, number);
+	__u64 meta;
+
+	if (!r || !entry || !flow || *(volatile __u64 *)&flow->fingerprint == FINGERPRINT_BUSY) /* being made */
+		return 1;
+	meta = *(volatile __u64 *)&flow->meta;
+	if (!alive(meta, r->now) || *(volatile __u64 *)&entry->reply != fingerprint)
+		return 1;
+	if (meta_proven(meta))
+		return 0;
+	return __sync_bool_compare_and_swap(&flow->meta, meta, meta_ended(meta, r->now));
+}
+
+/* Whether the flow number, just published, still has its reply: see reply_taken. */
+static __always_inline bool reply_kept(const struct reservation *r, __u32 number)
+{
+	const struct table_slot *slot = table_at(&replies, r->at);
+
+	return slot && *(volatile __u64 *)&slot->fingerprint == r->fingerprint &&
+	       meta_number(*(volatile __u64 *)&slot->meta) == (number & 0xffffff);
+}
+
+__noinline __u32 reply_evict_once(struct reservation *r, __u64 fingerprint)
 {
 	const struct service *service;
 	struct flow_entry *entry;
-	struct way *way, *flow;
+	struct table_slot *slot, *flow;
 	struct victim *v;
 	__u64 meta;
 	__u32 i;
@@ -407,35 +448,40 @@ __noinline __u32 reply_evict_once(struct reservation *r, __u64 print)
 	if (!service)
 		return NO_NUMBER;
 	v = &r->victim;
-	table_victim(&replies, print, r->any, service, v);
-	way = way_at(&replies, v->number);
-	entry = entry_at(way_number(v->meta));
-	flow = way_at(&flows, way_number(v->meta));
-	if (!way || !entry || !flow)
+	table_victim(&replies, fingerprint, r->any, service, v);
+	slot = table_at(&replies, v->number);
+	entry = entry_at(meta_number(v->meta));
+	flow = table_at(&flows, meta_number(v->meta));
+	if (!slot || !entry || !flow)
 		return NO_NUMBER;
 	meta = *(volatile __u64 *)&flow->meta;
-	if (way_number(v->meta) != r->number && *(volatile __u64 *)&entry->reply == v->print) {
-		if (*(volatile __u64 *)&flow->print == PRINT_BUSY)
+	if (meta_number(v->meta) != r->number && *(volatile __u64 *)&entry->reply == v->fingerprint) {
+		if (*(volatile __u64 *)&flow->fingerprint == FINGERPRINT_BUSY)
 			return EVICT_AGAIN; /* being made */
-		if (alive(meta, r->now) && way_proven(meta) && (!r->any || entry->service != service->id)) {
+		if (alive(meta, r->now) && meta_proven(meta) && (!r->any || entry->service != service->id)) {
 			/* its reply is to say so too */
-			__sync_val_compare_and_swap(&way->meta, v->meta, v->meta | (__u64)FLOW_PROVEN << 24);
+			__sync_val_compare_and_swap(&slot->meta, v->meta, v->meta | (__u64)FLOW_PROVEN << 24);
 			return EVICT_AGAIN;
 		}
 		/* Also of one that has expired: it may have been opened anew by now. */
-		if (__sync_val_compare_and_swap(&flow->meta, meta, way_ended(meta, r->now)) != meta)
+		if (__sync_val_compare_and_swap(&flow->meta, meta, meta_ended(meta, r->now)) != meta)
 			return EVICT_AGAIN;
 		if (alive(meta, r->now))
 			count_evicted(meta);
 	}
-	return way_take(way, v->print, v->meta) ? v->number : EVICT_AGAIN;
+	if (!reply_take(slot, v->fingerprint, v->meta))
+		return EVICT_AGAIN;
+	if (meta_number(v->meta) == r->number || reply_taken(r, meta_number(v->meta), v->fingerprint))
+		return v->number;
+	*(volatile __u64 *)&slot->fingerprint = v->fingerprint;
+	return EVICT_AGAIN;
 }
 
 /* The same in replies: the flow of the reply ends with it. */
-static __always_inline __u32 reply_evict(struct reservation *r, __u64 print)
+static __always_inline __u32 reply_evict(struct reservation *r, __u64 fingerprint)
 {
 	for (int i = 0; i < EVICT_TRIES; i++) {
-		__u32 number = reply_evict_once(r, print);
+		__u32 number = reply_evict_once(r, fingerprint);
 
 		if (number != EVICT_AGAIN)
 			return number;
@@ -448,29 +494,29 @@ static __always_inline __u32 reply_evict(struct reservation *r, __u64 print)
 #define SNAT_ANSWERED (1ull << 43)
 #define SNAT_YOUNG (1ull << 44)
 
-/* Ends the unproven flow whose reply has a print and the way at, for r's flow; not one
+/* Ends the unproven flow whose reply has a fingerprint and the slot at, for r's flow; not one
  * that the backend has answered since it was ranked. */
-__noinline int holder_end(struct reservation *r, __u32 number, __u64 print, __u32 at)
+__noinline int holder_end(struct reservation *r, __u32 number, __u64 fingerprint, __u32 at)
 {
 	struct flow_entry *entry = entry_at(number);
-	struct way *way = way_at(&flows, number), *reply = way_at(&replies, at);
+	struct table_slot *slot = table_at(&flows, number), *reply = table_at(&replies, at);
 	__u64 meta;
 
-	if (!r || !way || !entry || !reply)
+	if (!r || !slot || !entry || !reply)
 		return 0;
-	meta = *(volatile __u64 *)&way->meta;
-	if (*(volatile __u64 *)&entry->reply != print || *(volatile __u64 *)&way->print == PRINT_BUSY)
+	meta = *(volatile __u64 *)&slot->meta;
+	if (*(volatile __u64 *)&entry->reply != fingerprint || *(volatile __u64 *)&slot->fingerprint == FINGERPRINT_BUSY)
 		return 0; /* gone, or being made */
-	if (alive(meta, r->now) && way_proven(meta))
+	if (alive(meta, r->now) && meta_proven(meta))
 		return 0;
-	if ((way_answered(meta) || way_answered(*(volatile __u64 *)&reply->meta)) && !(r->rank & (SNAT_ANSWERED | SNAT_YOUNG)))
+	if ((meta_answered(meta) || meta_answered(*(volatile __u64 *)&reply->meta)) && !(r->rank & (SNAT_ANSWERED | SNAT_YOUNG)))
 		return 0;
 	/* Also of one that has expired: it may have been opened anew by now. */
-	if (__sync_val_compare_and_swap(&way->meta, meta, way_ended(meta, r->now)) != meta)
+	if (__sync_val_compare_and_swap(&slot->meta, meta, meta_ended(meta, r->now)) != meta)
 		return 0;
 	/* An answer that is in hand on another CPU is nobody's from now on (rewrite_stands):
 	 * its client would take the connection for open. */
-	__sync_val_compare_and_swap(&entry->reply, print, 0);
+	__sync_val_compare_and_swap(&entry->reply, fingerprint, 0);
 	if (alive(meta, r->now))
 		count_evicted(meta);
 	return 1;
@@ -480,45 +526,50 @@ __noinline int holder_end(struct reservation *r, __u32 number, __u64 print, __u3
 static __always_inline int reply_reserve_here(struct reservation *r)
 {
 	struct flow_entry *own;
-	__u64 print, meta;
-	struct way *way;
+	__u64 fingerprint, meta;
+	struct table_slot *slot;
 	__u32 at;
 
-	print = flow_print(&r->reply, KEY_REPLY);
-	at = replies_find(print);
-	way = way_at(&replies, at);
-	if (way) {
-		meta = *(volatile __u64 *)&way->meta;
-		if (alive(meta, r->now) && way_number(meta) != r->number) {
-			__u32 other = way_number(meta);
+	fingerprint = flow_fingerprint(&r->reply, KEY_REPLY);
+	at = replies_find(fingerprint);
+	slot = table_at(&replies, at);
+	if (slot) {
+		meta = *(volatile __u64 *)&slot->meta;
+		if (alive(meta, r->now) && meta_number(meta) != r->number) {
+			__u32 other = meta_number(meta);
 			struct flow_entry *entry = entry_at(other);
 
-			if (entry && entry->reply == print && !(r->takes && holder_end(r, other, print, at)))
+			if (entry && entry->reply == fingerprint && !(r->takes && holder_end(r, other, fingerprint, at)))
 				return 0;
 		}
 		/* Two CPUs may want it for two flows, or one for another key. */
-		if (!way_take(way, print, meta))
+		if (!reply_take(slot, fingerprint, meta))
 			return 0;
+		if (meta_number(meta) != r->number && !reply_taken(r, meta_number(meta), fingerprint)) {
+			*(volatile __u64 *)&slot->fingerprint = fingerprint;
+			return 0;
+		}
 	} else {
-		at = replies_claim(print, r->now);
+		at = replies_claim(fingerprint, r->now);
 		if (at == NO_NUMBER)
-			at = reply_evict(r, print);
-		way = way_at(&replies, at);
-		if (!way) {
+			at = reply_evict(r, fingerprint);
+		slot = table_at(&replies, at);
+		if (!slot) {
 			r->full = 1;
 			return 0;
 		}
 	}
 	own = entry_at(r->number);
 	if (own)
-		own->reply = print; /* first: whoever finds the way asks its flow */
-	*(volatile __u64 *)&way->meta = way_meta(r->expiry, r->state & 3, r->number & 0xffffff);
-	__sync_lock_test_and_set(&way->print, print); /* a barrier before the look at the others */
-	if (replies_twice(print, at, r->now)) {
-		way_publish(way, PRINT_NOBODY, 0);
+		own->reply = fingerprint; /* first: whoever finds the slot reads the flow's entry */
+	*(volatile __u64 *)&slot->meta = meta_of(r->expiry, r->state & 3, r->number & 0xffffff);
+	__sync_lock_test_and_set(&slot->fingerprint, fingerprint); /* a barrier before the look at the others */
+	if (reply_duplicated(fingerprint, at, r->now)) {
+		table_publish(slot, FINGERPRINT_NOBODY, 0);
 		return 0;
 	}
-	r->print = print;
+	r->fingerprint = fingerprint;
+	r->at = at;
 	return 1;
 }
 
@@ -527,7 +578,7 @@ __noinline int reply_reserve(struct reservation *r) { return r ? reply_reserve_h
 enum { SNAT_TRIES = 64, SNAT_FEW = 8 };
 
 /* Makes the source of r candidate i of the pool: (start + i) mod pool, addresses
- * first. Returns the place of its address + 1, or 0. */
+ * first. Returns the index of its address + 1, or 0. */
 static __always_inline __u32 pool_source(struct reservation *r, __u32 i)
 {
 	const struct addr *a;
@@ -612,9 +663,9 @@ static __always_inline int reserve_next(struct reservation *r, __u32 service)
 __noinline __u64 holder_rank(struct reservation *r)
 {
 	const struct service *service;
-	struct way *way, *flow;
+	struct table_slot *slot, *flow;
 	struct flow_entry *entry;
-	__u64 print, meta, age;
+	__u64 fingerprint, meta, age;
 	bool answered;
 	__u32 i;
 
@@ -624,25 +675,25 @@ __noinline __u64 holder_rank(struct reservation *r)
 	service = bpf_map_lookup_elem(&services, &i);
 	if (!service)
 		return SNAT_STAYS;
-	print = flow_print(&r->reply, KEY_REPLY);
-	way = way_at(&replies, replies_find(print));
-	if (!way)
+	fingerprint = flow_fingerprint(&r->reply, KEY_REPLY);
+	slot = table_at(&replies, replies_find(fingerprint));
+	if (!slot)
 		return 0;
-	meta = *(volatile __u64 *)&way->meta;
-	if (!alive(meta, r->now) || way_number(meta) == r->number)
+	meta = *(volatile __u64 *)&slot->meta;
+	if (!alive(meta, r->now) || meta_number(meta) == r->number)
 		return 0;
-	answered = way_answered(meta);
-	entry = entry_at(way_number(meta));
-	flow = way_at(&flows, way_number(meta));
-	if (!entry || !flow || *(volatile __u64 *)&entry->reply != print)
+	answered = meta_answered(meta);
+	entry = entry_at(meta_number(meta));
+	flow = table_at(&flows, meta_number(meta));
+	if (!entry || !flow || *(volatile __u64 *)&entry->reply != fingerprint)
 		return 0;
-	if (*(volatile __u64 *)&flow->print == PRINT_BUSY)
+	if (*(volatile __u64 *)&flow->fingerprint == FINGERPRINT_BUSY)
 		return SNAT_STAYS; /* being made */
 	meta = *(volatile __u64 *)&flow->meta;
-	if (alive(meta, r->now) && (way_proven(meta) || (answered && !(way_state(meta) & 1))))
+	if (alive(meta, r->now) && (meta_proven(meta) || (answered && !(meta_state(meta) & 1))))
 		return SNAT_STAYS;
-	answered |= way_answered(meta);
-	age = way_expiry(meta) == NEVER ? 1 : way_expiry(meta) + (1ull << 33) - flow_ttl(service, way_state(meta));
+	answered |= meta_answered(meta);
+	age = meta_expiry(meta) == NEVER ? 1 : meta_expiry(meta) + (1ull << 33) - flow_ttl(service, meta_state(meta));
 	if (!answered)
 		return age;
 	return age | (r->now + (1ull << 33) - age < 3 * (__u64)params.ticks ? SNAT_YOUNG : SNAT_ANSWERED);
@@ -725,27 +776,27 @@ static __always_inline void snat_failed(const struct pkt *p, const struct servic
 		credit_take(full, kind ? TAKE_COST : SEARCH_COST, SNAT_DEPTH, p->now * params.tick_ns);
 }
 
-/* Gives back the reply way of a flow whose way the caller has taken, and lets
+/* Gives back the reply slot of a flow whose slot the caller has taken, and lets
  * flows search for its source port at once. */
 __noinline int reply_release(__u32 number)
 {
 	struct flow_entry *entry = entry_at(number);
-	__u64 print, meta, *full;
-	struct way *way;
+	__u64 fingerprint, meta, *full;
+	struct table_slot *slot;
 
 	if (!entry)
 		return 0;
-	print = entry->reply;
+	fingerprint = entry->reply;
 	*(volatile __u64 *)&entry->reply = 0; /* first: replies in hand are nobody's from now on */
-	if (!print)
+	if (!fingerprint)
 		return 0;
-	way = way_at(&replies, replies_find(print));
-	if (!way)
+	slot = table_at(&replies, replies_find(fingerprint));
+	if (!slot)
 		return 0;
-	meta = *(volatile __u64 *)&way->meta;
-	if (*(volatile __u64 *)&way->print != print || way_number(meta) != (number & 0xffffff))
+	meta = *(volatile __u64 *)&slot->meta;
+	if (*(volatile __u64 *)&slot->fingerprint != fingerprint || meta_number(meta) != (number & 0xffffff))
 		return 0;
-	if (__sync_val_compare_and_swap(&way->meta, meta, meta & 0xffffff) != meta) /* expired */
+	if (__sync_val_compare_and_swap(&slot->meta, meta, meta & 0xffffff) != meta) /* expired */
 		return 0;
 	if (entry->nat) {
 		full = snat_credit(SNAT_SEARCH, entry->service, !poses(entry->key.dst), entry->key.proto);
@@ -812,7 +863,7 @@ static __always_inline int flow_reserve(struct pkt *p, struct flow_entry *entry,
 	}
 	if (!ok)
 		return snat && !r->full ? REASON_SNAT_EXHAUSTED : REASON_FLOW_TABLE_FULL;
-	entry->reply = r->print;
+	entry->reply = r->fingerprint;
 	entry->nat = r->nat;
 	entry->nat_port = r->nat_port;
 	return REASON_NONE;
@@ -825,7 +876,7 @@ static __always_inline int flow_make(struct pkt *p, __u32 flags, bool here)
 	const struct backend *b;
 	struct flow_entry *entry;
 	__u32 state, number, target;
-	struct way *way;
+	struct table_slot *slot;
 	__u64 expiry;
 
 	service = service_at(p, p->service);
@@ -836,18 +887,18 @@ static __always_inline int flow_make(struct pkt *p, __u32 flags, bool here)
 	expiry = expiry_after(p->now, flow_ttl(service, state));
 	number = p->old;
 	if (number != NO_NUMBER) { /* expired, stale, or now of another backend */
-		way = way_at(&flows, number);
-		if (way && __sync_val_compare_and_swap(&way->print, p->print, PRINT_BUSY) != p->print)
+		slot = table_at(&flows, number);
+		if (slot && __sync_val_compare_and_swap(&slot->fingerprint, p->fingerprint, FINGERPRINT_BUSY) != p->fingerprint)
 			return REASON_FLOW_TABLE_FULL; /* taken this instant */
 	} else {
-		number = here ? table_claim(&flows, params.flow_mask, params.ways, p->print, p->now)
-			      : flows_claim(p->print, p->now);
+		number = here ? table_claim(&flows, params.flow_mask, params.bucket_slots, p->fingerprint, p->now)
+			      : flows_claim(p->fingerprint, p->now);
 		if (number == NO_NUMBER)
 			number = flow_evict(p);
-		way = way_at(&flows, number);
+		slot = table_at(&flows, number);
 	}
 	entry = entry_at(number);
-	if (!way || !entry)
+	if (!slot || !entry)
 		return REASON_FLOW_TABLE_FULL;
 	if (entry->reply)
 		reply_release(number);
@@ -858,8 +909,8 @@ static __always_inline int flow_make(struct pkt *p, __u32 flags, bool here)
 		if (problem) {
 			entry->reply = 0;
 			/* Expired, and nobody's: another CPU may have opened the flow
-			 * meanwhile, in a way that is looked at after this one. */
-			way_publish(way, PRINT_NOBODY, 0);
+			 * meanwhile, in a slot that is looked at after this one. */
+			table_publish(slot, FINGERPRINT_NOBODY, 0);
 			return problem;
 		}
 	} else {
@@ -871,7 +922,15 @@ static __always_inline int flow_make(struct pkt *p, __u32 flags, bool here)
 	entry->target = target;
 	entry->service = service->id;
 	entry->hop = NO_NUMBER;
-	way_publish(way, p->print, way_meta(expiry, state, target));
+	if (service->mode != MODE_NAT) {
+		table_publish(slot, p->fingerprint, meta_of(expiry, state, target));
+	} else {
+		table_publish_first(slot, p->fingerprint, meta_of(expiry, state, target));
+		if (!reply_kept(&p->reservation, number)) {
+			__sync_val_compare_and_swap(&slot->meta, meta_of(expiry, state, target), meta_ended(target, p->now));
+			return REASON_FLOW_TABLE_FULL;
+		}
+	}
 	if (service->layouts)
 		checked_forget(p);
 	p->number = number;
@@ -879,8 +938,8 @@ static __always_inline int flow_make(struct pkt *p, __u32 flags, bool here)
 	return REASON_NONE;
 }
 
-/* Asks for the line of an entry that is going to be written. The way's line is
- * still on its way from memory, and a processor that has guessed where it leads
+/* Asks for the line of an entry that is going to be written. The line of the slot is
+ * still being read from memory, and a processor that has guessed where it leads
  * fetches both at once. */
 static __always_inline void entry_soon(__u32 number)
 {
@@ -890,39 +949,39 @@ static __always_inline void entry_soon(__u32 number)
 		(void)*(volatile const __u64 *)&entry->reply;
 }
 
-/* Whether p->spare is the way that table_claim would take: expired ones in the
+/* Whether p->spare is the slot that table_claim would take: expired ones in the
  * bucket before go first. */
 static __always_inline bool spare_first(const struct pkt *p)
 {
-	__u32 i = bucket_of(p->print, 0, params.flow_mask);
+	__u32 i = bucket_of(p->fingerprint, 0, params.flow_mask);
 	const struct bucket *b;
 
-	if (p->spare / WAYS == i || TWICE(0, params.flow_mask))
+	if (p->spare / BUCKET_SLOTS == i || TWICE(0, params.flow_mask))
 		return true;
 	b = bpf_map_lookup_elem(&flows, &i);
 	if (!b)
 		return false;
 	barrier_var(b);
 #pragma unroll
-	for (int w = 0; w < WAYS; w++) {
-		if (b->way[w].print != PRINT_BUSY && !alive(b->way[w].meta, p->now))
+	for (int w = 0; w < BUCKET_SLOTS; w++) {
+		if (b->slots[w].fingerprint != FINGERPRINT_BUSY && !alive(b->slots[w].meta, p->now))
 			return false;
 	}
 	return true;
 }
 
-/* Makes the entry of a flow to p->slot in the way p->spare, where replies are
+/* Makes the entry of a flow to the backend p->slot in the table slot p->spare, where replies are
  * not translated. False: flow_make must. */
 static __always_inline bool flow_make_plain(struct pkt *p, const struct service *service, __u32 flags)
 {
 	const struct backend *b = backend_at(p->slot, p->version);
 	struct flow_entry *entry = entry_at(p->spare);
-	struct way *way = way_at(&flows, p->spare);
+	struct table_slot *slot = table_at(&flows, p->spare);
 	__u32 state, target;
 
-	if (!b || !entry || !way || !spare_first(p))
+	if (!b || !entry || !slot || !spare_first(p))
 		return false;
-	if (__sync_val_compare_and_swap(&way->print, 0, PRINT_BUSY))
+	if (__sync_val_compare_and_swap(&slot->fingerprint, 0, FINGERPRINT_BUSY))
 		return false;
 	state = state_first(p->key.proto, flags);
 	target = p->slot | (__u32)b->epoch << 16;
@@ -932,7 +991,7 @@ static __always_inline bool flow_make_plain(struct pkt *p, const struct service 
 	entry->nat = 0;
 	entry->service = service->id;
 	entry->hop = NO_NUMBER;
-	way_publish(way, p->print, way_meta(expiry_after(p->now, flow_ttl(service, state)), state, target));
+	table_publish(slot, p->fingerprint, meta_of(expiry_after(p->now, flow_ttl(service, state)), state, target));
 	if (service->layouts)
 		checked_forget(p);
 	p->number = p->spare;
@@ -956,41 +1015,41 @@ __noinline int flow_open(struct pkt *p, __u32 flags)
 }
 
 /* Whether an address may be that of a backend in mode NAT. */
-static __always_inline bool maybe_inside(const struct generation *g, const __u32 addr[4])
+static __always_inline bool maybe_nat_backend(const struct generation *g, const __u32 addr[4])
 {
 	__u64 a = (__u64)addr[1] << 32 | addr[0], b = (__u64)addr[3] << 32 | addr[2];
 	__u32 bit = (a * g->mult[0] ^ b * g->mult[1]) >> 52;
 
-	return g->inside[bit / 64 & (INSIDE_WORDS - 1)] >> (bit & 63) & 1;
+	return g->nat_backends[bit / 64 & (NAT_BACKEND_WORDS - 1)] >> (bit & 63) & 1;
 }
 
 #define REPLY_UNKNOWN NO_NUMBER /* from a backend's address, and no reply */
 
 /* Finds the flow that the packet is a reply of; sets service, number, slot.
- * Returns the number of the reply's way + 1, or 0, or REPLY_UNKNOWN. */
+ * Returns the number of the slot of the reply + 1, or 0, or REPLY_UNKNOWN. */
 static __always_inline __u32 reply_find_here(struct pkt *p)
 {
 	const struct generation *g;
 	struct flow_entry *entry;
 	const struct backend *b;
 	__u32 number, found, active;
-	struct way *way;
-	__u64 print;
+	struct table_slot *slot;
+	__u64 fingerprint;
 
 	active = p->active & 1;
 	g = bpf_map_lookup_elem(&generations, &active);
-	if (!g || !maybe_inside(g, p->key.src))
+	if (!g || !maybe_nat_backend(g, p->key.src))
 		return 0;
-	print = flow_print(&p->key, KEY_REPLY);
-	found = replies_find_here(print);
+	fingerprint = flow_fingerprint(&p->key, KEY_REPLY);
+	found = replies_find_here(fingerprint);
 	if (found == NO_NUMBER)
 		return REPLY_UNKNOWN;
-	way = way_at(&replies, found);
-	if (!way || !alive(way->meta, p->now))
+	slot = table_at(&replies, found);
+	if (!slot || !alive(slot->meta, p->now))
 		return REPLY_UNKNOWN;
-	number = way_number(way->meta);
+	number = meta_number(slot->meta);
 	entry = entry_at(number);
-	if (!entry || entry->reply != print)
+	if (!entry || entry->reply != fingerprint)
 		return REPLY_UNKNOWN;
 	b = backend_at(entry->target & 0xffff, p->version);
 	if (!b || b->epoch != (__u8)(entry->target >> 16))
@@ -998,7 +1057,7 @@ static __always_inline __u32 reply_find_here(struct pkt *p)
 	p->service = b->service;
 	p->slot = entry->target & 0xffff;
 	p->number = number;
-	p->print = print;
+	p->fingerprint = fingerprint;
 	p->back = 1;
 	return found + 1;
 }

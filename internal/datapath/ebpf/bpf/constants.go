@@ -28,8 +28,8 @@ type unit struct {
 func units() []unit {
 	return []unit{
 		{"xdp.bpf.c", `
-			MAX_SERVICES MAX_BACKENDS MAX_LENGTHS MAX_PROBE VIP_SHIFT VIP_PORTS MAX_RANGES MAX_LAYOUTS WAYS REASONS NO_SLOT
-			PRINT_BUSY WAY_SHIFT STATE_SHIFT NEVER ENDED_AGO CHOICES DENSE_MASK
+			MAX_SERVICES MAX_BACKENDS MAX_LENGTHS MAX_PROBE VIP_SHIFT VIP_PORTS MAX_RANGES MAX_LAYOUTS BUCKET_SLOTS REASONS NO_SLOT
+			FINGERPRINT_BUSY EXPIRY_SHIFT STATE_SHIFT NEVER ENDED_AGO CHOICES DENSE_MASK
 			FLOW_PLAIN FLOW_OPENING FLOW_ESTABLISHED FLOW_CLOSING FLOW_PROVEN
 			FRAGMENT_FORWARD FRAGMENT_DECIDED FRAGMENT_WAITING FRAGMENT_LOST RANK_KNOWN RANK_LEFT RANK_WAITING RANK_LOST RANKS
 			HOP_NONE HOP_READY HOP_FAILED CLOCK_JIFFIES CLOCK_MANUAL
@@ -38,7 +38,7 @@ func units() []unit {
 			EventKindAt=offsetof(struct_event,kind) EventBackendAt=offsetof(struct_event,backend)
 			EventIfindexAt=offsetof(struct_event,ifindex) EventCapturedAt=offsetof(struct_event,captured)`},
 		{"bench.bpf.c", `BenchHead=HEAD BenchWords=WORDS BenchKnown=KNOWN BenchInserted=INSERTED BenchFailedTCX=TCX_FAILED`},
-		{"turn_xdp.bpf.c", `WAY_OFF WAY_OPEN WAY_SHUT`},
+		{"turn_xdp.bpf.c", `ENTRY_OFF ENTRY_OPEN ENTRY_SHUT`},
 		{"turn_tcx.bpf.c", `LOOPBACK`},
 	}
 }
@@ -113,7 +113,7 @@ func nameAndValue(constant string) (name, expression string) {
 	return name, strings.ReplaceAll(expression, "struct_", "struct ")
 }
 
-// goName turns WAY_SHIFT into WayShift.
+// goName turns EXPIRY_SHIFT into ExpiryShift.
 func goName(c string) string {
 	var b strings.Builder
 	for part := range strings.SplitSeq(strings.ToLower(c), "_") {

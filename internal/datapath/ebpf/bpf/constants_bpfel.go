@@ -12,11 +12,11 @@ const (
 	VipPorts         = 5            // VIP_PORTS
 	MaxRanges        = 64           // MAX_RANGES
 	MaxLayouts       = 4            // MAX_LAYOUTS
-	Ways             = 4            // WAYS
+	BucketSlots      = 4            // BUCKET_SLOTS
 	Reasons          = 32           // REASONS
 	NoSlot           = 65535        // NO_SLOT
-	PrintBusy        = 1            // PRINT_BUSY
-	WayShift         = 27           // WAY_SHIFT
+	FingerprintBusy  = 1            // FINGERPRINT_BUSY
+	ExpiryShift      = 27           // EXPIRY_SHIFT
 	StateShift       = 24           // STATE_SHIFT
 	Never            = 137438953471 // NEVER
 	EndedAgo         = 64           // ENDED_AGO
@@ -56,8 +56,8 @@ const (
 	BenchKnown       = 1            // KNOWN
 	BenchInserted    = 2            // INSERTED
 	BenchFailedTCX   = 5            // TCX_FAILED
-	WayOff           = 0            // WAY_OFF
-	WayOpen          = 1            // WAY_OPEN
-	WayShut          = 2            // WAY_SHUT
+	EntryOff         = 0            // ENTRY_OFF
+	EntryOpen        = 1            // ENTRY_OPEN
+	EntryShut        = 2            // ENTRY_SHUT
 	Loopback         = 1            // LOOPBACK
 )

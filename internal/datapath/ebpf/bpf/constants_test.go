@@ -16,7 +16,7 @@ import (
 // of one in C, or says that it is a copy. constants.go hands constants over.
 func TestNoConstantIsCopiedByHand(t *testing.T) {
 	inC := constantsInC(t)
-	if len(inC) < 100 || !inC["wayshift"] || !inC["flowproven"] || !inC["eventheld"] {
+	if len(inC) < 100 || !inC["expiryshift"] || !inC["flowproven"] || !inC["eventheld"] {
 		t.Fatalf("%d constants found in the headers: the test reads them wrongly", len(inC))
 	}
 	files := 0
@@ -48,17 +48,17 @@ func TestNoConstantIsCopiedByHand(t *testing.T) {
 // The rule itself finds what it is for.
 func TestCopiesAreFound(t *testing.T) {
 	for source, want := range map[string]int{
-		"const wayShift = 27":                                      1,
-		"// These mirror enum limits.\nconst a, b = 1, 2":          2,
-		"// Values of turn_way.state in turn.h.\nconst off = iota": 1,
-		"const (\n\tx = 3 // flow.h\n)":                            1,
-		"const wayShift = bpf.WayShift\nconst other = 27":          0,
+		"const expiryShift = 27":                                      1,
+		"// These mirror enum limits.\nconst a, b = 1, 2":             2,
+		"// Values of relay_entry.state in turn.h.\nconst off = iota": 1,
+		"const (\n\tx = 3 // flow.h\n)":                               1,
+		"const expiryShift = bpf.ExpiryShift\nconst other = 27":       0,
 	} {
 		file, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x\n\n"+source+"\n", parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := copies(file, map[string]bool{"wayshift": true}); len(got) != want {
+		if got := copies(file, map[string]bool{"expiryshift": true}); len(got) != want {
 			t.Errorf("%s: found %v, want %d", source, got, want)
 		}
 	}

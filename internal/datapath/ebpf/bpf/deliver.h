@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
  *
  * deliver.h: carries out what steering chose: hop limit, size, rewrite or
- * tunnel, link addresses, redirect. Next hops of backends come from netlink by
- * way of user space; those of clients from the kernel's routes (hops.h).
+ * tunnel, link addresses, redirect. Next hops of backends come from netlink through
+ * user space; those of clients from the kernel's routes (hops.h).
  */
 #pragma once
 
@@ -80,8 +80,8 @@ static __always_inline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 		const struct next_hop *h = &b->hop[b->cur & 1];
 
 		if (h->state != HOP_READY) {
-			/* As a plain forward the kernel can do it meanwhile. Any other
-			 * way it would take the packet for its own. */
+			/* As a plain forward the kernel can do it meanwhile. Any
+			 * other mode would let it take the packet for its own. */
 			if (h->state == HOP_FAILED || p->mode != MODE_NAT)
 				goto failed;
 			csum_note(ctx, p);

@@ -64,7 +64,7 @@ __noinline int own_address(ctx_t *ctx, struct pkt *p)
  * behind the helper cannot be told that it is a quote now. So it gets the value
  * that finishing leaves alone, f = ~(sum of the rest + f), and the error's own
  * checksum stays right. */
-__noinline int quote_settle(ctx_t *ctx, struct pkt *p, __u32 shift, __u32 end)
+__noinline int quote_finish(ctx_t *ctx, struct pkt *p, __u32 shift, __u32 end)
 {
 	__u32 at, rest;
 	__u64 pseudo;
@@ -106,7 +106,7 @@ __noinline int make_error(ctx_t *ctx, struct pkt *p, __u32 mtu)
 		return 0;
 	ctx_store(ctx, 0, macs + 6, 6);
 	ctx_store(ctx, 6, macs, 6);
-	quote_settle(ctx, p, size, l3 + size + quote);
+	quote_finish(ctx, p, size, l3 + size + quote);
 	sum = csum_range(ctx, l3 + size, l3 + size + quote);
 	if (p->version == 4) {
 		e.b[0] = 0x45;

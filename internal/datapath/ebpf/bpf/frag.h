@@ -7,7 +7,7 @@
  * that quote one of its later fragments.
  *
  * An entry is known once the first fragment was seen; that it waits for it, or
- * that its datagram is lost, says way_state. In a full table (the three buckets
+ * that its datagram is lost, says meta_state. In a full table (the three buckets
  * of an entry hold live ones only) there is room for
  *  - a first fragment always: lost entries are evicted first, then waiting ones,
  *    then names that datagrams left with, then known ones, of each the oldest.
@@ -114,23 +114,23 @@ static __always_inline void held_add(__u32 n)
 		__sync_fetch_and_add(&control->held, n);
 }
 
-/* Way states of the fragment table. Those of higher rank are evicted first. */
+/* Slot states of the fragment table. Those of higher rank are evicted first. */
 enum fragment_rank { RANK_KNOWN, RANK_LEFT, RANK_WAITING, RANK_LOST, RANKS };
 
 MAP(PERCPU_ARRAY, fragment_evictions, __u32, __u64, RANKS, 0);
 
-/* Evicts an entry of this rank or a higher one for a print that finds no room:
- * of the highest rank the oldest. The caller publishes the way as after a claim. */
-__noinline __u32 fragments_evict(__u64 print, __u32 rank)
+/* Evicts an entry of this rank or a higher one for a fingerprint that finds no room:
+ * of the highest rank the oldest. The caller publishes the slot as after a claim. */
+__noinline __u32 fragments_evict(__u64 fingerprint, __u32 rank)
 {
 	__u64 best = ~0ull, victim = 0, *evictions;
 	__u32 number = NO_NUMBER;
 	struct fragment_entry *e;
-	struct way *way;
+	struct table_slot *slot;
 
 #pragma unroll
 	for (int choice = 0; choice < CHOICES; choice++) {
-		__u32 i = bucket_of(print, choice, params.fragment_mask);
+		__u32 i = bucket_of(fingerprint, choice, params.fragment_mask);
 		struct bucket *b;
 
 		if (TWICE(choice, params.fragment_mask))
@@ -139,24 +139,24 @@ __noinline __u32 fragments_evict(__u64 print, __u32 rank)
 		if (!b)
 			return NO_NUMBER;
 #pragma unroll
-		for (int w = 0; w < WAYS; w++) {
-			__u64 found = *(volatile __u64 *)&b->way[w].print, meta = *(volatile __u64 *)&b->way[w].meta, age;
+		for (int w = 0; w < BUCKET_SLOTS; w++) {
+			__u64 found = *(volatile __u64 *)&b->slots[w].fingerprint, meta = *(volatile __u64 *)&b->slots[w].meta, age;
 
-			if (w >= params.fragment_ways || found == PRINT_BUSY || way_state(meta) < rank)
+			if (w >= params.fragment_slots || found == FINGERPRINT_BUSY || meta_state(meta) < rank)
 				continue;
-			age = (__u64)(RANKS - way_state(meta)) << EXPIRY_BITS | way_expiry(meta);
+			age = (__u64)(RANKS - meta_state(meta)) << EXPIRY_BITS | meta_expiry(meta);
 			if (age < best) {
 				best = age;
 				victim = found;
-				number = i * WAYS + w;
+				number = i * BUCKET_SLOTS + w;
 			}
 		}
 	}
-	way = way_at(&fragments, number);
+	slot = table_at(&fragments, number);
 	e = fragment_at(number);
-	if (!way || !e || __sync_val_compare_and_swap(&way->print, victim, PRINT_BUSY) != victim)
+	if (!slot || !e || __sync_val_compare_and_swap(&slot->fingerprint, victim, FINGERPRINT_BUSY) != victim)
 		return NO_NUMBER;
-	rank = way_state(way->meta);
+	rank = meta_state(slot->meta);
 	if (rank == RANK_WAITING)
 		held_add(-(__u32)e->held);
 	evictions = bpf_map_lookup_elem(&fragment_evictions, &rank);
@@ -165,29 +165,29 @@ __noinline __u32 fragments_evict(__u64 print, __u32 rank)
 	return number;
 }
 
-/* The way of a print that has none yet. */
-static __always_inline __u32 fragments_enter(__u64 print, __u64 now, __u32 rank)
+/* The slot of a fingerprint that has none yet. */
+static __always_inline __u32 fragments_enter(__u64 fingerprint, __u64 now, __u32 rank)
 {
-	__u32 number = fragments_claim(print, now);
+	__u32 number = fragments_claim(fingerprint, now);
 
-	return number == NO_NUMBER ? fragments_evict(print, rank) : number;
+	return number == NO_NUMBER ? fragments_evict(fingerprint, rank) : number;
 }
 
 /* A datagram that a later fragment entered in the same moment, elsewhere in the
  * table, is known from now on. Returns whether there is one. */
-__noinline int fragment_known_twice(__u64 print, __u32 at, struct fragment_entry *value, __u64 now)
+__noinline int fragment_known_duplicate(__u64 fingerprint, __u32 at, struct fragment_entry *value, __u64 now)
 {
-	__u32 number = fragments_twin(print, at, now);
-	struct way *way = way_at(&fragments, number);
+	__u32 number = fragment_duplicate(fingerprint, at, now);
+	struct table_slot *slot = table_at(&fragments, number);
 	struct fragment_entry *e = fragment_at(number);
 
-	if (!way || !e || !value || *(volatile __u8 *)&e->kind != FRAGMENT_WAITING)
+	if (!slot || !e || !value || *(volatile __u8 *)&e->kind != FRAGMENT_WAITING)
 		return 0;
-	if (__sync_val_compare_and_swap(&way->print, print, PRINT_BUSY) != print)
+	if (__sync_val_compare_and_swap(&slot->fingerprint, fingerprint, FINGERPRINT_BUSY) != fingerprint)
 		return 0; /* given up */
 	held_add(-(__u32)e->held);
 	*e = *value;
-	way_publish(way, print, way_meta(expiry_after(now, params.fragment_ttl), RANK_KNOWN, 0));
+	table_publish(slot, fingerprint, meta_of(expiry_after(now, params.fragment_ttl), RANK_KNOWN, 0));
 	return 1;
 }
 
@@ -198,26 +198,26 @@ __noinline int fragment_record(struct flow_key *k, struct fragment_entry *value,
 	__u32 number, own = domain == KEY_DATAGRAM ? RANK_KNOWN : RANK_LEFT;
 	struct fragment_entry *e;
 	bool fresh, waited = false;
-	struct way *way;
-	__u64 print, meta;
+	struct table_slot *slot;
+	__u64 fingerprint, meta;
 
 	if (!k || !value)
 		return REASON_FRAGMENT_TABLE_FULL;
-	print = flow_print(k, domain);
-	number = fragments_find(print);
-	way = way_at(&fragments, number);
-	meta = way ? *(volatile __u64 *)&way->meta : 0;
-	fresh = !way || !alive(meta, now);
-	if (fresh && (!way || !way_take(way, print, meta))) {
-		number = fragments_enter(print, now, own);
-		way = way_at(&fragments, number);
+	fingerprint = flow_fingerprint(k, domain);
+	number = fragments_find(fingerprint);
+	slot = table_at(&fragments, number);
+	meta = slot ? *(volatile __u64 *)&slot->meta : 0;
+	fresh = !slot || !alive(meta, now);
+	if (fresh && (!slot || !table_take(slot, fingerprint, meta))) {
+		number = fragments_enter(fingerprint, now, own);
+		slot = table_at(&fragments, number);
 	}
 	e = fragment_at(number);
-	if (!way || !e)
+	if (!slot || !e)
 		return REASON_FRAGMENT_TABLE_FULL;
 	if (params.front && !fresh && e->kind == FRAGMENT_WAITING) {
 		/* Its other fragments wait in the queue, and so it must go there. */
-		way_publish(way, print, way_meta(expiry_after(now, params.fragment_ttl), RANK_WAITING, 0));
+		table_publish(slot, fingerprint, meta_of(expiry_after(now, params.fragment_ttl), RANK_WAITING, 0));
 		return REASON_NOT_STEERED;
 	}
 	if (!fresh) {
@@ -228,10 +228,10 @@ __noinline int fragment_record(struct flow_key *k, struct fragment_entry *value,
 			held_add(-(__u32)e->held);
 	}
 	*e = *value;
-	way_publish_first(way, print, way_meta(expiry_after(now, params.fragment_ttl), own, 0));
+	table_publish_first(slot, fingerprint, meta_of(expiry_after(now, params.fragment_ttl), own, 0));
 	if (params.hold && own == RANK_KNOWN) {
 		if (fresh || waited)
-			waited |= fragment_known_twice(print, number, value, now);
+			waited |= fragment_known_duplicate(fingerprint, number, value, now);
 		if (waited)
 			hold_release(now, k);
 	}
@@ -244,13 +244,13 @@ __noinline int fragment_first(ctx_t *ctx, struct pkt *p, __u32 reason)
 	struct fragment_entry e = {};
 	const struct backend *b;
 	struct flow_key k;
-	struct way *way;
+	struct table_slot *slot;
 	int problem;
 
 	if (!p)
 		return reason;
 	fragment_key(ctx, p, &k);
-	if (reason == REASON_NOT_SERVICE && !bpf_map_lookup_elem(&inside, k.src) && !vip_covers(p, k.dst))
+	if (reason == REASON_NOT_SERVICE && !bpf_map_lookup_elem(&nat_backends, k.src) && !vip_covers(p, k.dst))
 		return reason; /* its later fragments will not be looked up either */
 	e.kind = FRAGMENT_DECIDED;
 	e.reason = reason;
@@ -263,8 +263,8 @@ __noinline int fragment_first(ctx_t *ctx, struct pkt *p, __u32 reason)
 		if (p->mode == MODE_NAT) {
 			e.nat = 1;
 			e.number = p->number;
-			way = way_at(&flows, p->number);
-			e.flow = way ? way->print : 0;
+			slot = table_at(&flows, p->number);
+			e.flow = slot ? slot->fingerprint : 0;
 		}
 	}
 	problem = fragment_record(&k, &e, p->now, KEY_DATAGRAM);
@@ -287,7 +287,7 @@ static __always_inline int fragment_follow(struct pkt *p, const struct fragment_
 {
 	const struct service *service;
 	const struct backend *b;
-	struct way *way;
+	struct table_slot *slot;
 	__u64 meta;
 
 	b = backend_at(e->target & 0xffff, p->version);
@@ -299,11 +299,11 @@ static __always_inline int fragment_follow(struct pkt *p, const struct fragment_
 		return REASON_FRAGMENT_UNKNOWN;
 	p->mode = service->mode;
 	if (service->mode == MODE_NAT) {
-		way = way_at(&flows, e->number);
-		if (!way || way->print != e->flow)
+		slot = table_at(&flows, e->number);
+		if (!slot || slot->fingerprint != e->flow)
 			return REASON_FRAGMENT_UNKNOWN;
-		meta = *(volatile __u64 *)&way->meta;
-		if (!alive(meta, p->now) || way_number(meta) != (e->target & 0xffffff))
+		meta = *(volatile __u64 *)&slot->meta;
+		if (!alive(meta, p->now) || meta_number(meta) != (e->target & 0xffffff))
 			return REASON_FRAGMENT_UNKNOWN;
 		p->number = e->number;
 	}
@@ -321,30 +321,30 @@ static __always_inline int fragment_unknown(bool to_vip, int reason)
 /* Enters a datagram whose first fragment was not seen, in place of its expired
  * entry if it has one. Returns the number, of the first fragment's entry if that
  * came in the same moment; NO_NUMBER: no room. */
-static __always_inline __u32 fragment_wait(__u64 print, __u64 now, __u32 number)
+static __always_inline __u32 fragment_wait(__u64 fingerprint, __u64 now, __u32 number)
 {
-	struct way *way = way_at(&fragments, number);
-	__u64 meta = way ? *(volatile __u64 *)&way->meta : 0;
+	struct table_slot *slot = table_at(&fragments, number);
+	__u64 meta = slot ? *(volatile __u64 *)&slot->meta : 0;
 	struct fragment_entry *e;
 	__u32 other;
 
-	if (way && alive(meta, now) && *(volatile __u64 *)&way->print == print)
+	if (slot && alive(meta, now) && *(volatile __u64 *)&slot->fingerprint == fingerprint)
 		return number; /* another CPU was faster */
-	if (!way || alive(meta, now) || !way_take(way, print, meta))
-		number = fragments_enter(print, now, RANK_WAITING);
-	way = way_at(&fragments, number);
+	if (!slot || alive(meta, now) || !table_take(slot, fingerprint, meta))
+		number = fragments_enter(fingerprint, now, RANK_WAITING);
+	slot = table_at(&fragments, number);
 	e = fragment_at(number);
-	if (!way || !e)
+	if (!slot || !e)
 		return NO_NUMBER;
 	__builtin_memset(e, 0, sizeof(*e));
 	e->kind = FRAGMENT_WAITING;
-	way_publish_first(way, print, way_meta(expiry_after(now, params.fragment_ttl), RANK_WAITING, 0));
-	other = fragments_twin(print, number, now);
+	table_publish_first(slot, fingerprint, meta_of(expiry_after(now, params.fragment_ttl), RANK_WAITING, 0));
+	other = fragment_duplicate(fingerprint, number, now);
 	e = fragment_at(other);
 	if (!e || *(volatile __u8 *)&e->kind >= FRAGMENT_WAITING)
 		return number;
-	if (__sync_val_compare_and_swap(&way->print, print, PRINT_BUSY) == print)
-		way_publish(way, PRINT_NOBODY, 0);
+	if (__sync_val_compare_and_swap(&slot->fingerprint, fingerprint, FINGERPRINT_BUSY) == fingerprint)
+		table_publish(slot, FINGERPRINT_NOBODY, 0);
 	return other;
 }
 
@@ -373,8 +373,8 @@ __noinline int fragment_later(ctx_t *ctx, struct pkt *p)
 	struct fragment_entry *e, seen;
 	__u32 number, rank = RANK_KNOWN;
 	struct flow_key k;
-	struct way *way;
-	__u64 print, meta, renewed;
+	struct table_slot *slot;
+	__u64 fingerprint, meta, renewed;
 	bool to_vip;
 	__u8 kind;
 
@@ -382,21 +382,21 @@ __noinline int fragment_later(ctx_t *ctx, struct pkt *p)
 		return REASON_NOT_SERVICE;
 	fragment_key(ctx, p, &k);
 	to_vip = vip_covers(p, k.dst);
-	if (!to_vip && !bpf_map_lookup_elem(&inside, k.src))
+	if (!to_vip && !bpf_map_lookup_elem(&nat_backends, k.src))
 		return REASON_NOT_SERVICE;
-	print = flow_print(&k, KEY_DATAGRAM);
-	number = fragments_find(print);
-	way = way_at(&fragments, number);
-	if (!way || !alive(way->meta, p->now)) {
+	fingerprint = flow_fingerprint(&k, KEY_DATAGRAM);
+	number = fragments_find(fingerprint);
+	slot = table_at(&fragments, number);
+	if (!slot || !alive(slot->meta, p->now)) {
 		if (!params.hold && !params.front)
 			return fragment_unknown(to_vip, REASON_FRAGMENT_UNKNOWN);
-		number = fragment_wait(print, p->now, number);
-		way = way_at(&fragments, number);
+		number = fragment_wait(fingerprint, p->now, number);
+		slot = table_at(&fragments, number);
 	}
 	e = fragment_at(number);
-	if (!way || !e)
+	if (!slot || !e)
 		return fragment_unknown(to_vip, REASON_HOLD_FULL);
-	meta = *(volatile __u64 *)&way->meta;
+	meta = *(volatile __u64 *)&slot->meta;
 	kind = *(volatile __u8 *)&e->kind; /* first: it is written last */
 	barrier();
 	seen = *e;
@@ -406,12 +406,12 @@ __noinline int fragment_later(ctx_t *ctx, struct pkt *p)
 	}
 	if (kind == FRAGMENT_LOST)
 		rank = RANK_LOST;
-	renewed = way_meta(expiry_after(p->now, params.fragment_ttl), rank, 0);
+	renewed = meta_of(expiry_after(p->now, params.fragment_ttl), rank, 0);
 	if (renewed != meta) /* by a swap: another CPU may have evicted it */
-		__sync_val_compare_and_swap(&way->meta, meta, renewed);
+		__sync_val_compare_and_swap(&slot->meta, meta, renewed);
 	if (kind == FRAGMENT_WAITING)
 		return REASON_FRAGMENT_EARLY;
-	if (*(volatile __u64 *)&way->print != print)
+	if (*(volatile __u64 *)&slot->fingerprint != fingerprint)
 		return fragment_unknown(to_vip, REASON_FRAGMENT_UNKNOWN);
 	switch (kind) {
 	case FRAGMENT_LOST:
@@ -429,16 +429,16 @@ static __always_inline int fragment_quoted(ctx_t *ctx, struct pkt *p)
 {
 	struct fragment_entry *e;
 	struct flow_key k;
-	struct way *way;
+	struct table_slot *slot;
 	__u32 number;
 
 	if (!p || !same_address(p->dst, p->key.dst))
 		return REASON_NONE;
 	fragment_key(ctx, p, &k);
-	number = fragments_find(flow_print(&k, KEY_LEFT));
-	way = way_at(&fragments, number);
+	number = fragments_find(flow_fingerprint(&k, KEY_LEFT));
+	slot = table_at(&fragments, number);
 	e = fragment_at(number);
-	if (!way || !alive(way->meta, p->now) || !e || e->kind != FRAGMENT_FORWARD)
+	if (!slot || !alive(slot->meta, p->now) || !e || e->kind != FRAGMENT_FORWARD)
 		return REASON_NONE;
 	p->back = !e->back;
 	return fragment_follow(p, e, p->back ? REASON_ICMP_REPLY : REASON_ICMP_ERROR);

@@ -56,7 +56,7 @@ static __always_inline void hold_release(__u64 now, const struct flow_key *k)
 	bpf_ringbuf_submit(e, 0);
 }
 
-/* Asks user space to resolve the way to the packet's destination: for each
+/* Asks user space to resolve the next hop of the packet's destination: for each
  * address once a second, and for a thousand of them. More would push held
  * fragments out of the ring. */
 __noinline int want_neighbour(struct pkt *p)
@@ -66,19 +66,19 @@ __noinline int want_neighbour(struct pkt *p)
 		struct flow_key datagram;
 	} *e;
 	const __u32 *addr;
-	__u64 print, *last;
+	__u64 fingerprint, *last;
 	__u32 i;
 
 	if (!p)
 		return 0;
 	addr = p->nat.set_dst ? p->nat.dst : p->key.dst;
-	print = ((__u64)addr[1] << 32 | addr[0]) * (params.hash[0] | 1) ^ ((__u64)addr[3] << 32 | addr[2]) * (params.hash[1] | 1);
-	i = print >> 54;
+	fingerprint = ((__u64)addr[1] << 32 | addr[0]) * (params.hash[0] | 1) ^ ((__u64)addr[3] << 32 | addr[2]) * (params.hash[1] | 1);
+	i = fingerprint >> 54;
 	last = bpf_map_lookup_elem(&wanted, &i);
-	print = print >> 22 << 32 | (__u32)(p->now / (params.ticks | 1));
-	if (!last || *last == print || !rate_spend(RATE_NEIGHBOURS, THOUSAND, p->now))
+	fingerprint = fingerprint >> 22 << 32 | (__u32)(p->now / (params.ticks | 1));
+	if (!last || *last == fingerprint || !rate_spend(RATE_NEIGHBOURS, THOUSAND, p->now))
 		return 0;
-	*last = print;
+	*last = fingerprint;
 	e = bpf_ringbuf_reserve(&events, sizeof(*e), 0);
 	if (!e)
 		return 0;

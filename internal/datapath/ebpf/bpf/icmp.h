@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
  *
- * icmp.h: an ICMP error on its way through NAT. The quoted packet runs the
- * other way: the endpoint that is our destination is its source. Everything
+ * icmp.h: an ICMP error that passes NAT. The quoted packet runs the
+ * other direction: the endpoint that is our destination is its source. Everything
  * that changes is brought into the ICMP checksum, which covers the quote.
  */
 #pragma once
@@ -59,7 +59,7 @@ __noinline int nat_error(ctx_t *ctx, struct pkt *p, struct endpoint *to)
 	source = p->version == 4 ? 12 : 8;
 	size = p->version == 4 ? 4 : 16;
 	endpoint = to->destination ? p->key.dst : p->key.src;
-	/* The sender may be a router on the way: then its address stays. */
+	/* The sender may be a router on the path: then its address stays. */
 	at = p->l3 + source + (to->destination ? size : 0);
 	__u32 now[4] = {0, 0, MAPPED, 0};
 
@@ -98,7 +98,7 @@ __noinline int nat_error(ctx_t *ctx, struct pkt *p, struct endpoint *to)
 	return 1;
 }
 
-/* Rewrites an error on its way through NAT. */
+/* Rewrites an error that passes NAT. */
 __noinline int nat_errors(ctx_t *ctx, struct pkt *p)
 {
 	struct endpoint to = {};

@@ -9,7 +9,7 @@
 
 enum { SNAT_POOLS = 16 }; /* of one service: searches (0) or taken ports (8), IPv6 (4), then TCP, UDP, echo */
 
-struct cells { /* of Maglev or owner tables, 4 slots in each */
+struct slot_line { /* a line of a Maglev or owner table: 4 backend slots */
 	__u16 slot[4];
 };
 
@@ -71,9 +71,9 @@ MAP(HASH, vports, struct vport_key, __u16, 16384, BPF_F_NO_PREALLOC);
 MAP(HASH, vranges, struct vip_ranges_key, struct vip_ranges, 4096, BPF_F_NO_PREALLOC);
 MAP(ARRAY, services, __u32, struct service, 2 * MAX_SERVICES, BPF_F_MMAPABLE);
 MAP(ARRAY, backends, __u32, struct backend, 2 * MAX_BACKENDS, BPF_F_MMAPABLE);
-MAP(ARRAY, maglev, __u32, struct cells, 1, BPF_F_MMAPABLE);
-MAP(ARRAY, owners, __u32, struct cells, 1, BPF_F_MMAPABLE);
-MAP(HASH, far_owners, struct owner_key, __u32, 65536, BPF_F_NO_PREALLOC);
+MAP(ARRAY, maglev, __u32, struct slot_line, 1, BPF_F_MMAPABLE);
+MAP(ARRAY, owners, __u32, struct slot_line, 1, BPF_F_MMAPABLE);
+MAP(HASH, large_owners, struct owner_key, __u32, 65536, BPF_F_NO_PREALLOC);
 MAP(ARRAY, snat_addresses, __u32, struct addr, 4096, 0);
 MAP(ARRAY, snat_next, __u32, __u32, MAX_SERVICES, 0); /* where the next sweep of a pool begins */
 MAP(ARRAY, snat_searches, __u32, __u64, MAX_SERVICES * SNAT_POOLS, 0); /* credit of failed attempts (conntrack.h) */
@@ -86,8 +86,8 @@ MAP(ARRAY, fragment_entries, __u32, struct fragment_entry, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, rates, __u32, __u64, MAX_SERVICES + 3, BPF_F_MMAPABLE); /* rate.h */
 MAP(ARRAY, wanted, __u32, __u64, WANTED, BPF_F_MMAPABLE);
 MAP(HASH, outbounds, struct outbound_key, struct outbound, 4 * MAX_BACKENDS, BPF_F_NO_PREALLOC);
-MAP(HASH, inside, struct addr, __u32, 65536, BPF_F_NO_PREALLOC);
-/* Each entry of a PERCPU_ARRAY is an allocation of its own: few entries, or places for each CPU in one array. */
+MAP(HASH, nat_backends, struct addr, __u32, 65536, BPF_F_NO_PREALLOC);
+/* Each entry of a PERCPU_ARRAY is an allocation of its own: few entries, or elements for each CPU in one array. */
 MAP(PERCPU_ARRAY, service_counts, __u32, struct reason_counts, MAX_SERVICES, 0);
 MAP(ARRAY, backend_counts, __u32, struct backend_count, MAX_BACKENDS, BPF_F_MMAPABLE); /* for each possible CPU */
 MAP(PERCPU_ARRAY, eviction_counts, __u32, struct eviction_count, 1, 0);

@@ -13,7 +13,7 @@ struct parameters {
 	__u64 hash[20];         /* random words of the flow tables' hash */
 	__u32 flow_mask;        /* buckets of the flow table - 1 */
 	__u32 fragment_mask;    /* buckets of the fragment table - 1 */
-	__u32 vip_mask;         /* places of vips - 1, of one generation */
+	__u32 vip_mask;         /* elements of vips - 1, of one generation */
 	__u32 hop_shift;        /* ticks >> hop_shift: time in flow_entry.hop */
 	__u32 ticks;            /* of the clock in one second */
 	__u32 fragment_ttl;     /* ticks */
@@ -24,8 +24,8 @@ struct parameters {
 	__u32 hold;             /* early fragments that may wait in user space; 0: none */
 	__u32 hold_each;        /* and of one datagram */
 	__u32 tick_ns;
-	__u32 fragment_ways;
-	__u32 ways;             /* of each bucket of flows; less than WAYS only in tests */
+	__u32 fragment_slots;
+	__u32 bucket_slots;     /* of each bucket of flows; less than BUCKET_SLOTS only in tests */
 	__u32 home;             /* routes are asked for as if packets came in here; 0: as they come in */
 	__u32 front;            /* mode mark: packets without a backend here go on to a queue (front.h) */
 };

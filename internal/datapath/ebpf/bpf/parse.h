@@ -26,9 +26,9 @@ struct rewrite {
 };
 
 /* What the search for a reply key needs. */
-/* A way that may make room (flow.h). */
+/* A slot that may make room (flow.h). */
 struct victim {
-	__u64 print, meta;
+	__u64 fingerprint, meta;
 	__u64 age;    /* the lowest goes first */
 	__u32 number; /* NO_NUMBER: there is none */
 	__u32 pad;
@@ -36,20 +36,20 @@ struct victim {
 
 /* What touch_write writes, in a table, whose contents the verifier does not follow. */
 struct touched {
-	__u64 seen, next; /* meta of the way at hand */
+	__u64 seen, next; /* meta of the slot at hand */
 	__u64 first;      /* seen at first */
-	__u64 print;      /* of the reply */
-	__u32 other;      /* number of the flow's other way */
+	__u64 fingerprint;      /* of the reply */
+	__u32 other;      /* number of the flow's other slot */
 	__u32 denied;     /* the flow may not be proven in its bucket */
 };
 
 struct reservation {
 	struct flow_key reply;
 	__u64 expiry;
-	__u64 print;      /* out */
+	__u64 fingerprint;      /* out */
 	__u64 now;
 	__u32 number;     /* of the flow */
-	__u32 nat;        /* out: place of the address + 1 */
+	__u32 nat;        /* out: index of the address + 1 */
 	__u32 first;      /* of its addresses */
 	__u32 pool;       /* addresses x ports; 0: no choice */
 	__u32 ports;
@@ -59,21 +59,23 @@ struct reservation {
 	__u8 echo;
 	__u8 state;
 	__u8 tries;
-	__u8 any;         /* may take the place of a proven flow */
-	__u8 full;        /* out: no way was free for a reply key */
+	__u8 any;         /* may evict a proven flow */
+	__u8 full;        /* out: no slot was free for a reply key */
 	__u8 takes;       /* may end the unproven flow that has the reply key */
 	__u8 pad[2];
 	__u32 service;    /* number in services */
 	__u64 rank;       /* of the chosen candidate, see reserve_taken */
 	__u32 chosen;
 	__u32 young;      /* candidates that young handshakes have */
+	__u32 at;         /* out: the slot of the reply */
+	__u32 pad2;
 	struct victim victim;
 };
 
-#define NO_SLOT 0xffffu      /* of cells; not a backend */
+#define NO_SLOT 0xffffu      /* of such a line; not a backend */
 #define NO_NUMBER 0xffffffffu
 
-/* A packet on its way: what it is, and what was chosen for it. It holds no
+/* A packet that is processed: what it is, and what was chosen for it. It holds no
  * pointer, so each function that takes one is verified by itself.
  *
  * Offsets count from the start of the frame. The key is the flow of packets in
@@ -105,13 +107,13 @@ struct pkt {
 	struct rewrite nat;
 	/* from nat.src on not cleared for each packet */
 	__u64 now;       /* ticks */
-	__u64 print;     /* of the key, once computed; of a reply, its print in replies */
+	__u64 fingerprint;     /* of the key, once computed; of a reply, its fingerprint in replies */
 	__u32 end;       /* of the IP packet */
 	__u32 len;       /* of the frame */
 	__u32 active;    /* number of the generation; mask its lowest bit */
 	__u32 number;    /* of the flow's entry, or NO_NUMBER */
-	__u32 old;       /* of an entry with its print that does not count, or NO_NUMBER */
-	__u32 spare;     /* a way that a new flow may take, or NO_NUMBER */
+	__u32 old;       /* of an entry with its fingerprint that does not count, or NO_NUMBER */
+	__u32 spare;     /* a table slot that a new flow may take, or NO_NUMBER */
 	__u32 slot;      /* of the backend, or NO_SLOT */
 	__u32 id;        /* of the datagram, of fragments */
 	__u32 dst[4];    /* of an ICMP error itself */

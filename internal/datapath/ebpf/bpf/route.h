@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
  *
- * route.h: ways by the kernel's routes and neighbours. A look-up costs a hundred
- * nanoseconds, so a flow remembers the place of its way in client_hops for one
+ * route.h: next hops by the kernel's routes and neighbours. A look-up costs a hundred
+ * nanoseconds, so a flow remembers the index of its next hop in client_hops for one
  * stretch of time (some seconds), or until routes change.
  *
- * Each place carries the stretch in which it was last looked up. Nobody
- * remembers a place beyond the stretch of its stamp, so one whose stamp is two
+ * Each element of client_hops carries the stretch in which it was last looked up. Nobody
+ * remembers an element beyond the stretch of its stamp, so one whose stamp is two
  * behind is read by nobody and may be taken: by a swap of the stamp, then the
- * way is written, then the new stamp. Where all places that a way may have are
- * taken, the packet goes by a place of its CPU's own, and the next one looks
- * its way up again.
+ * next hop is written, then the new stamp. Where all elements that a next hop may have are
+ * taken, the packet goes by an element of its own CPU, and the next one looks
+ * its next hop up again.
  */
 #pragma once
 
@@ -26,14 +26,14 @@ enum { HOP_FREE = 0, HOP_PROBE = 16, HOP_TAG_SHIFT = 12, HOP_TAG_BITS = 19 };
 /* The stretch of time of a packet. */
 static __always_inline __u32 hop_stretch(const struct pkt *p) { return p->now >> params.hop_shift; }
 
-/* What flow_entry.hop has above the place. The highest bit is clear: an entry
+/* What flow_entry.hop has above the index. The highest bit is clear: an entry
  * that remembers none (NO_NUMBER) never looks like one that does. */
 static __always_inline __u32 hop_tag(const struct pkt *p, const struct control *control)
 {
 	return ((hop_stretch(p) + control->routes * HOP_ROUTES) & ((1u << HOP_TAG_BITS) - 1)) << HOP_TAG_SHIFT;
 }
 
-/* Whether flows may remember a place by this stamp. Clocks of CPUs may be one
+/* Whether flows may remember an element by this stamp. Clocks of CPUs may be one
  * apart. */
 static __always_inline bool hop_fresh(__u32 stamp, __u32 stretch)
 {
@@ -49,7 +49,7 @@ static __always_inline bool out_same(const struct out *a, const struct out *b)
 	return !((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2]) | (x[3] ^ y[3]) | (x[4] ^ y[4]));
 }
 
-/* Asks the kernel for the way to a packet's destination. */
+/* Asks the kernel for the next hop of a packet's destination. */
 static __always_inline int route_of(ctx_t *ctx, struct pkt *p)
 {
 	const __u32 *dst = p->nat.set_dst ? p->nat.dst : p->key.dst, *src = p->nat.set_src ? p->nat.src : p->key.src;
@@ -79,11 +79,11 @@ static __always_inline int route_of(ctx_t *ctx, struct pkt *p)
 	return 0;
 }
 
-/* Enters the way in p->out; returns its place, which a flow may remember if it
+/* Enters the next hop p->out; returns its index, which a flow may remember if it
  * is below CLIENT_HOPS. */
 __noinline __u32 hop_enter(struct pkt *p)
 {
-	__u32 stretch, place;
+	__u32 stretch, index;
 	struct client_hop *h;
 	__u64 address;
 
@@ -91,9 +91,9 @@ __noinline __u32 hop_enter(struct pkt *p)
 		return 0;
 	stretch = hop_stretch(p);
 	address = (__u64)p->out.ifindex << 32 | *(__u32 *)(p->out.dmac + 2);
-	place = address * (params.hash[0] | 1) >> 32;
+	index = address * (params.hash[0] | 1) >> 32;
 	for (int probe = 0; probe < HOP_PROBE; probe++) {
-		__u32 i = (place + probe) & (CLIENT_HOPS - 1), stamp;
+		__u32 i = (index + probe) & (CLIENT_HOPS - 1), stamp;
 
 		h = bpf_map_lookup_elem(&client_hops, &i);
 		if (!h)
@@ -115,9 +115,9 @@ __noinline __u32 hop_enter(struct pkt *p)
 		*(volatile __u32 *)&h->stamp = stretch;
 		return i;
 	}
-	place = CLIENT_HOPS + ((bpf_get_smp_processor_id() * 2 + (p->inject & 1)) & (SPARE_HOPS - 1));
-	h = bpf_map_lookup_elem(&client_hops, &place);
+	index = CLIENT_HOPS + ((bpf_get_smp_processor_id() * 2 + (p->inject & 1)) & (SPARE_HOPS - 1));
+	h = bpf_map_lookup_elem(&client_hops, &index);
 	if (h)
 		h->out = p->out;
-	return place;
+	return index;
 }

@@ -24,7 +24,7 @@ static __always_inline __u64 steering_hash(const struct service *service, const 
 	return tier_hash(p, form);
 }
 
-static __always_inline __u32 cell(const struct cells *c, __u32 i) 
+static __always_inline __u32 slot_of(const struct slot_line *c, __u32 i)
 {
 	if (!c)
 		return NO_SLOT;
@@ -41,7 +41,7 @@ static __always_inline __u32 maglev_slot(const struct pkt *p, const struct servi
 		return NO_SLOT;
 	i = service->maglev + steering_hash(service, p) % service->maglev_size;
 	line = i >> 2;
-	return cell(bpf_map_lookup_elem(&maglev, &line), i);
+	return slot_of(bpf_map_lookup_elem(&maglev, &line), i);
 }
 
 __noinline __u32 maglev_select(struct pkt *p)
@@ -58,11 +58,11 @@ static __always_inline __u32 owner_slot(const struct service *service, __u32 lay
 	if (owner < l->owners_size) {
 		__u32 i = l->owners + owner, line = i >> 2;
 
-		return cell(bpf_map_lookup_elem(&owners, &line), i);
+		return slot_of(bpf_map_lookup_elem(&owners, &line), i);
 	}
 	if (service->more_owners) {
 		struct owner_key key = {.owners = l->owners, .owner = owner};
-		const __u32 *slot = bpf_map_lookup_elem(&far_owners, &key);
+		const __u32 *slot = bpf_map_lookup_elem(&large_owners, &key);
 
 		return slot ? *slot : NO_SLOT;
 	}
@@ -143,7 +143,7 @@ __noinline __u32 cid_slot(ctx_t *ctx, struct pkt *p)
 __noinline int cid_entry(struct pkt *p, __u32 owner)
 {
 	const struct service *service = p ? service_at(p, p->service) : NULL;
-	const struct way *way;
+	const struct table_slot *slot;
 
 	if (!service)
 		return REASON_NO_BACKEND;
@@ -159,8 +159,8 @@ __noinline int cid_entry(struct pkt *p, __u32 owner)
 		return enter(p, owner, REASON_CID);
 	}
 	flow_touch(p, service, p->tcp_flags);
-	way = way_at(&flows, p->number);
-	if (way && way_proven(*(volatile const __u64 *)&way->meta) && service->ttl_udp >= 2 * params.ticks)
+	slot = table_at(&flows, p->number);
+	if (slot && meta_proven(*(volatile const __u64 *)&slot->meta) && service->ttl_udp >= 2 * params.ticks)
 		checked_enter(p, owner);
 	return REASON_CID;
 }
@@ -169,9 +169,9 @@ __noinline int cid_entry(struct pkt *p, __u32 owner)
  * says; it takes the entry over, so new_flow_rate does not count it. */
 static __always_inline bool reopens(const struct pkt *p)
 {
-	const struct way *way = way_at(&flows, p->number);
+	const struct table_slot *slot = table_at(&flows, p->number);
 
-	return way && way_state(*(volatile const __u64 *)&way->meta) == FLOW_CLOSING;
+	return slot && meta_state(*(volatile const __u64 *)&slot->meta) == FLOW_CLOSING;
 }
 
 static __always_inline int no_backend(struct pkt *p)
@@ -204,7 +204,7 @@ static __always_inline int steer_service(ctx_t *ctx, struct pkt *p, const struct
 		else if (cid != CID_NONE)
 			found = fresh = REASON_CID_UNKNOWN;
 	}
-	flow_print_of(p);
+	flow_fingerprint_of(p);
 	if (owner != NO_SLOT && service->mode != MODE_NAT) {
 		p->slot = owner;
 		return checked_here(p, owner) ? REASON_CID : cid_entry(p, owner);
@@ -247,15 +247,15 @@ static __always_inline int steer_service(ctx_t *ctx, struct pkt *p, const struct
 static __always_inline int steer_reply(struct pkt *p, __u32 found, __u8 flags)
 {
 	const struct service *service;
-	struct way *way;
+	struct table_slot *slot;
 
 	if (!found)
 		return REASON_NOT_SERVICE;
 	service = service_at(p, p->service);
-	way = way_at(&replies, found - 1);
-	if (!service || !way)
+	slot = table_at(&replies, found - 1);
+	if (!service || !slot)
 		return REASON_NOT_SERVICE;
-	touch(p, service, way, found - 1, flags, false);
+	touch(p, service, slot, found - 1, flags, false);
 	return REASON_REPLY;
 }
 
@@ -281,7 +281,7 @@ __noinline int steer_outbound(struct pkt *p)
 	key.port = p->key.sport;
 	key.set = g->outbound;
 	o = bpf_map_lookup_elem(&outbounds, &key);
-	if (!o || bpf_map_lookup_elem(&inside, p->key.dst) || vip_covers(p, p->key.dst))
+	if (!o || bpf_map_lookup_elem(&nat_backends, p->key.dst) || vip_covers(p, p->key.dst))
 		return REASON_NOT_SERVICE;
 	service = service_at(p, o->service);
 	b = backend_at(o->slot, p->version);
@@ -457,18 +457,18 @@ static __always_inline int any_reason(struct pkt *p, int reason)
 static __always_inline bool rewrite_stands(const struct pkt *p)
 {
 	const struct flow_entry *entry;
-	const struct way *way;
+	const struct table_slot *slot;
 
 	if (p->back) {
 		if (p->opened)
 			return true;
 		entry = entry_at(p->number);
-		return entry && *(volatile const __u64 *)&entry->reply == p->print;
+		return entry && *(volatile const __u64 *)&entry->reply == p->fingerprint;
 	}
 	if (!p->nat.set_src)
 		return true;
-	way = way_at(&flows, p->number);
-	return way && *(volatile const __u64 *)&way->print == p->print;
+	slot = table_at(&flows, p->number);
+	return slot && *(volatile const __u64 *)&slot->fingerprint == p->fingerprint;
 }
 
 static __always_inline int steer(ctx_t *ctx, struct pkt *p)

@@ -23,15 +23,15 @@ const (
 	TCXMapControls          = "controls"
 	TCXMapEvents            = "events"
 	TCXMapEvictionCounts    = "eviction_counts"
-	TCXMapFarOwners         = "far_owners"
 	TCXMapFlowEntries       = "flow_entries"
 	TCXMapFlows             = "flows"
 	TCXMapFragmentEntries   = "fragment_entries"
 	TCXMapFragmentEvictions = "fragment_evictions"
 	TCXMapFragments         = "fragments"
 	TCXMapGenerations       = "generations"
-	TCXMapInside            = "inside"
+	TCXMapLargeOwners       = "large_owners"
 	TCXMapMaglev            = "maglev"
+	TCXMapNatBackends       = "nat_backends"
 	TCXMapOutbounds         = "outbounds"
 	TCXMapOwners            = "owners"
 	TCXMapPackets           = "packets"
@@ -112,15 +112,15 @@ type TCXMapSpecs struct {
 	Controls          *ebpf.MapSpec `ebpf:"controls"`
 	Events            *ebpf.MapSpec `ebpf:"events"`
 	EvictionCounts    *ebpf.MapSpec `ebpf:"eviction_counts"`
-	FarOwners         *ebpf.MapSpec `ebpf:"far_owners"`
 	FlowEntries       *ebpf.MapSpec `ebpf:"flow_entries"`
 	Flows             *ebpf.MapSpec `ebpf:"flows"`
 	FragmentEntries   *ebpf.MapSpec `ebpf:"fragment_entries"`
 	FragmentEvictions *ebpf.MapSpec `ebpf:"fragment_evictions"`
 	Fragments         *ebpf.MapSpec `ebpf:"fragments"`
 	Generations       *ebpf.MapSpec `ebpf:"generations"`
-	Inside            *ebpf.MapSpec `ebpf:"inside"`
+	LargeOwners       *ebpf.MapSpec `ebpf:"large_owners"`
 	Maglev            *ebpf.MapSpec `ebpf:"maglev"`
+	NatBackends       *ebpf.MapSpec `ebpf:"nat_backends"`
 	Outbounds         *ebpf.MapSpec `ebpf:"outbounds"`
 	Owners            *ebpf.MapSpec `ebpf:"owners"`
 	Packets           *ebpf.MapSpec `ebpf:"packets"`
@@ -175,15 +175,15 @@ type TCXMaps struct {
 	Controls          *ebpf.Map `ebpf:"controls"`
 	Events            *ebpf.Map `ebpf:"events"`
 	EvictionCounts    *ebpf.Map `ebpf:"eviction_counts"`
-	FarOwners         *ebpf.Map `ebpf:"far_owners"`
 	FlowEntries       *ebpf.Map `ebpf:"flow_entries"`
 	Flows             *ebpf.Map `ebpf:"flows"`
 	FragmentEntries   *ebpf.Map `ebpf:"fragment_entries"`
 	FragmentEvictions *ebpf.Map `ebpf:"fragment_evictions"`
 	Fragments         *ebpf.Map `ebpf:"fragments"`
 	Generations       *ebpf.Map `ebpf:"generations"`
-	Inside            *ebpf.Map `ebpf:"inside"`
+	LargeOwners       *ebpf.Map `ebpf:"large_owners"`
 	Maglev            *ebpf.Map `ebpf:"maglev"`
+	NatBackends       *ebpf.Map `ebpf:"nat_backends"`
 	Outbounds         *ebpf.Map `ebpf:"outbounds"`
 	Owners            *ebpf.Map `ebpf:"owners"`
 	Packets           *ebpf.Map `ebpf:"packets"`
@@ -213,15 +213,15 @@ func (m *TCXMaps) Close() error {
 		m.Controls,
 		m.Events,
 		m.EvictionCounts,
-		m.FarOwners,
 		m.FlowEntries,
 		m.Flows,
 		m.FragmentEntries,
 		m.FragmentEvictions,
 		m.Fragments,
 		m.Generations,
-		m.Inside,
+		m.LargeOwners,
 		m.Maglev,
+		m.NatBackends,
 		m.Outbounds,
 		m.Owners,
 		m.Packets,

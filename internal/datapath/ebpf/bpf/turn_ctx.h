@@ -7,10 +7,10 @@
 
 #include "parse.h"
 
-struct turn_way;
+struct relay_entry;
 struct relay;
 
 /* Gives the datagram its new length and headers. Returns 0, or a turn_end: one
  * that passes only before anything was written. */
-static __always_inline int ctx_shift(ctx_t *ctx, struct pkt *p, const struct turn_way *way, const struct relay *r,
+static __always_inline int ctx_shift(ctx_t *ctx, struct pkt *p, const struct relay_entry *entry, const struct relay *r,
 				     const struct out *out);

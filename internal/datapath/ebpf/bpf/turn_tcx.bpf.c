@@ -23,7 +23,7 @@ static __always_inline bool ctx_delivers(ctx_t *ctx) { return ctx->ifindex == LO
 
 #include "turn.h"
 
-/* User data on its way, behind a channel's header. */
+/* User data on its entry, behind a channel's header. */
 struct turn_data {
 	__u32 channel;
 	__u8 data[MAX_DATA];
@@ -46,7 +46,7 @@ static __always_inline bool put_check(ctx_t *ctx, __u32 at, const struct relay *
 	       !(change && bpf_l4_csum_replace(ctx, at, 0, change, BPF_F_MARK_MANGLED_0));
 }
 
-/* Puts user data behind the headers, with the channel's in front on the way down. */
+/* Puts user data behind the headers, with the channel's in front on the path down. */
 static __always_inline bool put_data(ctx_t *ctx, __u32 at, const struct relay *r, struct turn_data *d)
 {
 	__u32 n = r->bytes;
@@ -60,10 +60,10 @@ static __always_inline bool put_data(ctx_t *ctx, __u32 at, const struct relay *r
 	return !bpf_skb_change_tail(ctx, at + CHANNEL_LEN + n, 0) && !bpf_skb_store_bytes(ctx, at, d, CHANNEL_LEN + n, 0);
 }
 
-static __always_inline int ctx_shift(ctx_t *ctx, struct pkt *p, const struct turn_way *way, const struct relay *r,
+static __always_inline int ctx_shift(ctx_t *ctx, struct pkt *p, const struct relay_entry *entry, const struct relay *r,
 				     const struct out *out)
 {
-	__u32 l4 = ETH_LEN + ip_len(way->version), n = r->bytes, zero = 0;
+	__u32 l4 = ETH_LEN + ip_len(entry->version), n = r->bytes, zero = 0;
 	struct turn_data *d = bpf_map_lookup_elem(&turn_data, &zero);
 
 	if (!d || bpf_skb_pull_data(ctx, p->len))
@@ -71,9 +71,9 @@ static __always_inline int ctx_shift(ctx_t *ctx, struct pkt *p, const struct tur
 	barrier_var(n);
 	if (n > MAX_DATA || (n && bpf_skb_load_bytes(ctx, r->data, d->data, n)))
 		return TURN_NO_ROOM;
-	if (way->version != p->version && bpf_skb_change_proto(ctx, way->version == 4 ? bpf_htons(0x0800) : bpf_htons(0x86dd), 0))
+	if (entry->version != p->version && bpf_skb_change_proto(ctx, entry->version == 4 ? bpf_htons(0x0800) : bpf_htons(0x86dd), 0))
 		return TURN_FAILED;
-	if (!put_data(ctx, l4 + UDP_LEN, r, d) || !put_check(ctx, l4 + 6, r) || !turn_head(ctx, p, way, r, out))
+	if (!put_data(ctx, l4 + UDP_LEN, r, d) || !put_check(ctx, l4 + 6, r) || !turn_head(ctx, p, entry, r, out))
 		return TURN_FAILED;
 	return 0;
 }

@@ -16,19 +16,19 @@ import (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	TurnTCXMapClientHops   = "client_hops"
-	TurnTCXMapControls     = "controls"
-	TurnTCXMapTurnBuckets  = "turn_buckets"
-	TurnTCXMapTurnCounts   = "turn_counts"
-	TurnTCXMapTurnData     = "turn_data"
-	TurnTCXMapTurnKeys     = "turn_keys"
-	TurnTCXMapTurnOuts     = "turn_outs"
-	TurnTCXMapTurnPackets  = "turn_packets"
-	TurnTCXMapTurnTraffic  = "turn_traffic"
-	TurnTCXMapTurnWays     = "turn_ways"
-	TurnTCXProgWeirTurnTcx = "weir_turn_tcx"
-	TurnTCXVarParams       = "params"
-	TurnTCXVarTurnPlaces   = "turn_places"
+	TurnTCXMapClientHops      = "client_hops"
+	TurnTCXMapControls        = "controls"
+	TurnTCXMapRelayEntries    = "relay_entries"
+	TurnTCXMapTurnBuckets     = "turn_buckets"
+	TurnTCXMapTurnCounts      = "turn_counts"
+	TurnTCXMapTurnData        = "turn_data"
+	TurnTCXMapTurnKeys        = "turn_keys"
+	TurnTCXMapTurnOuts        = "turn_outs"
+	TurnTCXMapTurnPackets     = "turn_packets"
+	TurnTCXMapTurnTraffic     = "turn_traffic"
+	TurnTCXProgWeirTurnTcx    = "weir_turn_tcx"
+	TurnTCXVarParams          = "params"
+	TurnTCXVarRelayEntriesMax = "relay_entries_max"
 )
 
 // LoadTurnTCX returns the embedded CollectionSpec for TurnTCX.
@@ -80,24 +80,24 @@ type TurnTCXProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type TurnTCXMapSpecs struct {
-	ClientHops  *ebpf.MapSpec `ebpf:"client_hops"`
-	Controls    *ebpf.MapSpec `ebpf:"controls"`
-	TurnBuckets *ebpf.MapSpec `ebpf:"turn_buckets"`
-	TurnCounts  *ebpf.MapSpec `ebpf:"turn_counts"`
-	TurnData    *ebpf.MapSpec `ebpf:"turn_data"`
-	TurnKeys    *ebpf.MapSpec `ebpf:"turn_keys"`
-	TurnOuts    *ebpf.MapSpec `ebpf:"turn_outs"`
-	TurnPackets *ebpf.MapSpec `ebpf:"turn_packets"`
-	TurnTraffic *ebpf.MapSpec `ebpf:"turn_traffic"`
-	TurnWays    *ebpf.MapSpec `ebpf:"turn_ways"`
+	ClientHops   *ebpf.MapSpec `ebpf:"client_hops"`
+	Controls     *ebpf.MapSpec `ebpf:"controls"`
+	RelayEntries *ebpf.MapSpec `ebpf:"relay_entries"`
+	TurnBuckets  *ebpf.MapSpec `ebpf:"turn_buckets"`
+	TurnCounts   *ebpf.MapSpec `ebpf:"turn_counts"`
+	TurnData     *ebpf.MapSpec `ebpf:"turn_data"`
+	TurnKeys     *ebpf.MapSpec `ebpf:"turn_keys"`
+	TurnOuts     *ebpf.MapSpec `ebpf:"turn_outs"`
+	TurnPackets  *ebpf.MapSpec `ebpf:"turn_packets"`
+	TurnTraffic  *ebpf.MapSpec `ebpf:"turn_traffic"`
 }
 
 // TurnTCXVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type TurnTCXVariableSpecs struct {
-	Params     *ebpf.VariableSpec `ebpf:"params"`
-	TurnPlaces *ebpf.VariableSpec `ebpf:"turn_places"`
+	Params          *ebpf.VariableSpec `ebpf:"params"`
+	RelayEntriesMax *ebpf.VariableSpec `ebpf:"relay_entries_max"`
 }
 
 // TurnTCXObjects contains all objects after they have been loaded into the kernel.
@@ -120,22 +120,23 @@ func (o *TurnTCXObjects) Close() error {
 //
 // It can be passed to LoadTurnTCXObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TurnTCXMaps struct {
-	ClientHops  *ebpf.Map `ebpf:"client_hops"`
-	Controls    *ebpf.Map `ebpf:"controls"`
-	TurnBuckets *ebpf.Map `ebpf:"turn_buckets"`
-	TurnCounts  *ebpf.Map `ebpf:"turn_counts"`
-	TurnData    *ebpf.Map `ebpf:"turn_data"`
-	TurnKeys    *ebpf.Map `ebpf:"turn_keys"`
-	TurnOuts    *ebpf.Map `ebpf:"turn_outs"`
-	TurnPackets *ebpf.Map `ebpf:"turn_packets"`
-	TurnTraffic *ebpf.Map `ebpf:"turn_traffic"`
-	TurnWays    *ebpf.Map `ebpf:"turn_ways"`
+	ClientHops   *ebpf.Map `ebpf:"client_hops"`
+	Controls     *ebpf.Map `ebpf:"controls"`
+	RelayEntries *ebpf.Map `ebpf:"relay_entries"`
+	TurnBuckets  *ebpf.Map `ebpf:"turn_buckets"`
+	TurnCounts   *ebpf.Map `ebpf:"turn_counts"`
+	TurnData     *ebpf.Map `ebpf:"turn_data"`
+	TurnKeys     *ebpf.Map `ebpf:"turn_keys"`
+	TurnOuts     *ebpf.Map `ebpf:"turn_outs"`
+	TurnPackets  *ebpf.Map `ebpf:"turn_packets"`
+	TurnTraffic  *ebpf.Map `ebpf:"turn_traffic"`
 }
 
 func (m *TurnTCXMaps) Close() error {
 	return _TurnTCXClose(
 		m.ClientHops,
 		m.Controls,
+		m.RelayEntries,
 		m.TurnBuckets,
 		m.TurnCounts,
 		m.TurnData,
@@ -143,7 +144,6 @@ func (m *TurnTCXMaps) Close() error {
 		m.TurnOuts,
 		m.TurnPackets,
 		m.TurnTraffic,
-		m.TurnWays,
 	)
 }
 
@@ -151,8 +151,8 @@ func (m *TurnTCXMaps) Close() error {
 //
 // It can be passed to LoadTurnTCXObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TurnTCXVariables struct {
-	Params     *ebpf.Variable `ebpf:"params"`
-	TurnPlaces *ebpf.Variable `ebpf:"turn_places"`
+	Params          *ebpf.Variable `ebpf:"params"`
+	RelayEntriesMax *ebpf.Variable `ebpf:"relay_entries_max"`
 }
 
 // TurnTCXPrograms contains all programs after they have been loaded into the kernel.

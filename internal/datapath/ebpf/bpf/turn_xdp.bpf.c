@@ -28,14 +28,14 @@ static __always_inline bool ctx_delivers(ctx_t *ctx) { return false; }
 #include "turn.h"
 
 /* Writes the checksum of a datagram at l4. One that was left to the card is made anew. */
-static __always_inline bool put_check(ctx_t *ctx, const struct pkt *p, const struct turn_way *way, const struct relay *r,
+static __always_inline bool put_check(ctx_t *ctx, const struct pkt *p, const struct relay_entry *entry, const struct relay *r,
 				      __u16 check)
 {
-	__u32 l4 = ETH_LEN + ip_len(way->version);
+	__u32 l4 = ETH_LEN + ip_len(entry->version);
 	__u16 *field, new = 0;
 
 	if (p->partial) {
-		__u16 pseudo = csum_fold(csum_address(way->src, way->version) + csum_address(way->dst, way->version) +
+		__u16 pseudo = csum_fold(csum_address(entry->src, entry->version) + csum_address(entry->dst, entry->version) +
 					 bpf_htons(P_UDP) + bpf_htons(r->length));
 
 		field = ctx_data(ctx) + l4 + 6;
@@ -53,10 +53,10 @@ static __always_inline bool put_check(ctx_t *ctx, const struct pkt *p, const str
 	return true;
 }
 
-static __always_inline int ctx_shift(ctx_t *ctx, struct pkt *p, const struct turn_way *way, const struct relay *r,
+static __always_inline int ctx_shift(ctx_t *ctx, struct pkt *p, const struct relay_entry *entry, const struct relay *r,
 				     const struct out *out)
 {
-	__u32 before = ip_len(p->version) + (r->up ? CHANNEL_LEN : 0), after = ip_len(way->version) + (r->up ? 0 : CHANNEL_LEN);
+	__u32 before = ip_len(p->version) + (r->up ? CHANNEL_LEN : 0), after = ip_len(entry->version) + (r->up ? 0 : CHANNEL_LEN);
 	__u32 behind = p->len - (r->data + r->bytes);
 	__u16 *field, check;
 
@@ -67,10 +67,10 @@ static __always_inline int ctx_shift(ctx_t *ctx, struct pkt *p, const struct tur
 	check = *field;
 	if (bpf_xdp_adjust_head(ctx, (int)(before - after)))
 		return TURN_NO_ROOM;
-	if (!turn_head(ctx, p, way, r, out))
+	if (!turn_head(ctx, p, entry, r, out))
 		return TURN_FAILED;
 	if (!r->up) {
-		__u32 *channel = ctx_data(ctx) + ETH_LEN + ip_len(way->version) + UDP_LEN;
+		__u32 *channel = ctx_data(ctx) + ETH_LEN + ip_len(entry->version) + UDP_LEN;
 
 		if ((void *)(channel + 1) > ctx_end(ctx))
 			return TURN_FAILED;
@@ -78,7 +78,7 @@ static __always_inline int ctx_shift(ctx_t *ctx, struct pkt *p, const struct tur
 	}
 	if (behind && bpf_xdp_adjust_tail(ctx, -(int)behind))
 		return TURN_FAILED;
-	return put_check(ctx, p, way, r, check) ? 0 : TURN_FAILED;
+	return put_check(ctx, p, entry, r, check) ? 0 : TURN_FAILED;
 }
 
 SEC("xdp")

@@ -13,24 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-type TurnKey struct {
-	_      structs.HostLayout
-	Src    [4]uint32
-	Dst    [4]uint32
-	Sport  uint16
-	Dport  uint16
-	Number uint16
-	Pad    uint16
-}
-
-type TurnRelayed struct {
-	_       structs.HostLayout
-	Packets uint64
-	Bytes   uint64
-	Last    uint64
-}
-
-type TurnWay struct {
+type TurnRelayEntry struct {
 	_       structs.HostLayout
 	Key     TurnKey
 	Src     [4]uint32
@@ -48,23 +31,40 @@ type TurnWay struct {
 	Pad     [23]uint8
 }
 
+type TurnKey struct {
+	_      structs.HostLayout
+	Src    [4]uint32
+	Dst    [4]uint32
+	Sport  uint16
+	Dport  uint16
+	Number uint16
+	Pad    uint16
+}
+
+type TurnRelayed struct {
+	_       structs.HostLayout
+	Packets uint64
+	Bytes   uint64
+	Last    uint64
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	TurnMapClientHops     = "client_hops"
-	TurnMapControls       = "controls"
-	TurnMapTurnBuckets    = "turn_buckets"
-	TurnMapTurnCounts     = "turn_counts"
-	TurnMapTurnKeys       = "turn_keys"
-	TurnMapTurnOuts       = "turn_outs"
-	TurnMapTurnPackets    = "turn_packets"
-	TurnMapTurnTraffic    = "turn_traffic"
-	TurnMapTurnWays       = "turn_ways"
-	TurnProgWeirTurnJumbo = "weir_turn_jumbo"
-	TurnProgWeirTurnXdp   = "weir_turn_xdp"
-	TurnVarParams         = "params"
-	TurnVarTurnPlaces     = "turn_places"
+	TurnMapClientHops      = "client_hops"
+	TurnMapControls        = "controls"
+	TurnMapRelayEntries    = "relay_entries"
+	TurnMapTurnBuckets     = "turn_buckets"
+	TurnMapTurnCounts      = "turn_counts"
+	TurnMapTurnKeys        = "turn_keys"
+	TurnMapTurnOuts        = "turn_outs"
+	TurnMapTurnPackets     = "turn_packets"
+	TurnMapTurnTraffic     = "turn_traffic"
+	TurnProgWeirTurnJumbo  = "weir_turn_jumbo"
+	TurnProgWeirTurnXdp    = "weir_turn_xdp"
+	TurnVarParams          = "params"
+	TurnVarRelayEntriesMax = "relay_entries_max"
 )
 
 // LoadTurn returns the embedded CollectionSpec for Turn.
@@ -117,23 +117,23 @@ type TurnProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type TurnMapSpecs struct {
-	ClientHops  *ebpf.MapSpec `ebpf:"client_hops"`
-	Controls    *ebpf.MapSpec `ebpf:"controls"`
-	TurnBuckets *ebpf.MapSpec `ebpf:"turn_buckets"`
-	TurnCounts  *ebpf.MapSpec `ebpf:"turn_counts"`
-	TurnKeys    *ebpf.MapSpec `ebpf:"turn_keys"`
-	TurnOuts    *ebpf.MapSpec `ebpf:"turn_outs"`
-	TurnPackets *ebpf.MapSpec `ebpf:"turn_packets"`
-	TurnTraffic *ebpf.MapSpec `ebpf:"turn_traffic"`
-	TurnWays    *ebpf.MapSpec `ebpf:"turn_ways"`
+	ClientHops   *ebpf.MapSpec `ebpf:"client_hops"`
+	Controls     *ebpf.MapSpec `ebpf:"controls"`
+	RelayEntries *ebpf.MapSpec `ebpf:"relay_entries"`
+	TurnBuckets  *ebpf.MapSpec `ebpf:"turn_buckets"`
+	TurnCounts   *ebpf.MapSpec `ebpf:"turn_counts"`
+	TurnKeys     *ebpf.MapSpec `ebpf:"turn_keys"`
+	TurnOuts     *ebpf.MapSpec `ebpf:"turn_outs"`
+	TurnPackets  *ebpf.MapSpec `ebpf:"turn_packets"`
+	TurnTraffic  *ebpf.MapSpec `ebpf:"turn_traffic"`
 }
 
 // TurnVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type TurnVariableSpecs struct {
-	Params     *ebpf.VariableSpec `ebpf:"params"`
-	TurnPlaces *ebpf.VariableSpec `ebpf:"turn_places"`
+	Params          *ebpf.VariableSpec `ebpf:"params"`
+	RelayEntriesMax *ebpf.VariableSpec `ebpf:"relay_entries_max"`
 }
 
 // TurnObjects contains all objects after they have been loaded into the kernel.
@@ -156,28 +156,28 @@ func (o *TurnObjects) Close() error {
 //
 // It can be passed to LoadTurnObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TurnMaps struct {
-	ClientHops  *ebpf.Map `ebpf:"client_hops"`
-	Controls    *ebpf.Map `ebpf:"controls"`
-	TurnBuckets *ebpf.Map `ebpf:"turn_buckets"`
-	TurnCounts  *ebpf.Map `ebpf:"turn_counts"`
-	TurnKeys    *ebpf.Map `ebpf:"turn_keys"`
-	TurnOuts    *ebpf.Map `ebpf:"turn_outs"`
-	TurnPackets *ebpf.Map `ebpf:"turn_packets"`
-	TurnTraffic *ebpf.Map `ebpf:"turn_traffic"`
-	TurnWays    *ebpf.Map `ebpf:"turn_ways"`
+	ClientHops   *ebpf.Map `ebpf:"client_hops"`
+	Controls     *ebpf.Map `ebpf:"controls"`
+	RelayEntries *ebpf.Map `ebpf:"relay_entries"`
+	TurnBuckets  *ebpf.Map `ebpf:"turn_buckets"`
+	TurnCounts   *ebpf.Map `ebpf:"turn_counts"`
+	TurnKeys     *ebpf.Map `ebpf:"turn_keys"`
+	TurnOuts     *ebpf.Map `ebpf:"turn_outs"`
+	TurnPackets  *ebpf.Map `ebpf:"turn_packets"`
+	TurnTraffic  *ebpf.Map `ebpf:"turn_traffic"`
 }
 
 func (m *TurnMaps) Close() error {
 	return _TurnClose(
 		m.ClientHops,
 		m.Controls,
+		m.RelayEntries,
 		m.TurnBuckets,
 		m.TurnCounts,
 		m.TurnKeys,
 		m.TurnOuts,
 		m.TurnPackets,
 		m.TurnTraffic,
-		m.TurnWays,
 	)
 }
 
@@ -185,8 +185,8 @@ func (m *TurnMaps) Close() error {
 //
 // It can be passed to LoadTurnObjects or ebpf.CollectionSpec.LoadAndAssign.
 type TurnVariables struct {
-	Params     *ebpf.Variable `ebpf:"params"`
-	TurnPlaces *ebpf.Variable `ebpf:"turn_places"`
+	Params          *ebpf.Variable `ebpf:"params"`
+	RelayEntriesMax *ebpf.Variable `ebpf:"relay_entries_max"`
 }
 
 // TurnPrograms contains all programs after they have been loaded into the kernel.

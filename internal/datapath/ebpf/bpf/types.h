@@ -16,7 +16,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-/* Ends of a packet's way; lb.Reason of the same name. The order groups the
+/* Ends of a packet's slot; lb.Reason of the same name. The order groups the
  * actions: pass, forward, hold, drop. */
 enum reason {
 	REASON_NONE,
@@ -57,19 +57,19 @@ enum limits {
 	MAX_SERVICES = 2048,   /* stable service numbers, from 1; 0 is no service */
 	MAX_BACKENDS = 1 << 16, /* slots */
 	MAX_LENGTHS = 24,      /* distinct prefix lengths of VIPs */
-	MAX_PROBE = 8,         /* places an address may be away from its own in vips */
+	MAX_PROBE = 8,         /* elements that an address may be away from its home in vips */
 	VIP_SHIFT = 49,        /* of the hash of vips: an address's last byte moves its highest bits only */
 	VIP_PORTS = 5,         /* ports and ranges kept in the address's own line */
 	MAX_RANGES = 64,       /* ranges of one prefix and protocol beyond that */
 	MAX_LAYOUTS = 4,       /* CID layouts of one service */
 	MAX_RECORDS = 8,       /* DTLS records looked at in one datagram */
 	MAX_EXTENSIONS = 8,    /* IPv6 extension headers walked */
-	WAYS = 4,              /* flows in one bucket */
-	CLIENT_HOPS = 4096,    /* different ways to clients remembered */
+	BUCKET_SLOTS = 4,              /* flows in one bucket */
+	CLIENT_HOPS = 4096,    /* different next hops towards clients remembered */
 	WANTED = 1024,         /* addresses that user space was asked to resolve */
 	CHECKED_SETS = 1 << 16, /* flows whose entries were found right, two in a set */
 	SPARE_HOPS = 1024,     /* and while there are more: two for each CPU */
-	INSIDE_WORDS = 64,
+	NAT_BACKEND_WORDS = 64,
 	REASONS = 32,          /* counters of one service */
 	HOLD_BYTES = 2048,     /* greatest frame held for its first fragment */
 	TRACE_BYTES = 192,     /* bytes of a packet in a trace event */
@@ -90,44 +90,44 @@ struct flow_key {
 };
 _Static_assert(sizeof(struct flow_key) == 40, "the hashed form of flow.Key");
 
-/* One flow in one bucket. print identifies the flow (0: free, 1: being
+/* One flow in one bucket. fingerprint identifies the flow (0: free, 1: being
  * written); meta is, from the lowest bit:
  *
- *   flows:     16 slot, 8 epoch,   2 flow_state, 1 proven,   37 expiry in ticks
+ *   flows:     16 backend slot, 8 epoch, 2 flow_state, 1 proven,   37 expiry in ticks
  *   replies:   24 number of a flow, 2 flow_state, 1 answered, 37 expiry in ticks
  *   fragments: 24 0, 2 fragment_rank (frag.h), 1 0, 37 expiry in ticks
  */
-struct way {
-	__u64 print;
+struct table_slot {
+	__u64 fingerprint;
 	__u64 meta;
 };
 
 struct bucket {
-	struct way way[WAYS];
+	struct table_slot slots[BUCKET_SLOTS];
 };
 _Static_assert(sizeof(struct bucket) == 64, "one cache line");
 
 enum flow_state { FLOW_PLAIN, FLOW_OPENING, FLOW_ESTABLISHED, FLOW_CLOSING };
 
-enum { FLOW_PROVEN = 4 }; /* beside flow_state in way.meta */
+enum { FLOW_PROVEN = 4 }; /* with flow_state in table_slot.meta */
 
-/* What a hit seldom needs, at the same number as its way. */
+/* What a hit seldom needs, at the same number as its slot. */
 struct flow_entry {
 	struct flow_key key; /* as the client sends */
-	__u64 reply;         /* print in replies; 0: replies are not translated */
-	__u32 target;        /* slot and epoch, as in way.meta */
-	__u32 nat;           /* place of the new source in snat_addresses + 1 */
+	__u64 reply;         /* fingerprint in replies; 0: replies are not translated */
+	__u32 target;        /* slot and epoch, as in table_slot.meta */
+	__u32 nat;           /* index of the new source in snat_addresses + 1 */
 	__u16 nat_port;      /* its port */
 	__u16 service;       /* stable number */
-	__u32 hop;           /* way of its replies: 12 place in client_hops, 20 when and by which routes (hops.h) */
+	__u32 hop;           /* next hop of its replies: 12 index in client_hops, 20 when and by which routes (hops.h) */
 };
 _Static_assert(sizeof(struct flow_entry) == 64, "one cache line");
 
-/* What was decided for a datagram in fragments, at the same number as its way. */
+/* What was decided for a datagram in fragments, at the same number as its slot. */
 struct fragment_entry {
-	__u64 flow;     /* print of its flow; 0: none is needed */
+	__u64 flow;     /* fingerprint of its flow; 0: none is needed */
 	__u32 number;   /* of that flow */
-	__u32 target;   /* slot and epoch, as in way.meta */
+	__u32 target;   /* slot and epoch, as in table_slot.meta */
 	__u8 kind;      /* fragment_kind */
 	__u8 reason;    /* of FRAGMENT_DECIDED */
 	__u8 back;      /* from the backend to the client */
@@ -156,7 +156,7 @@ struct next_hop {
 	__u8 dmac[6];
 	__u8 smac[6];
 	__u32 ifindex;
-	__u16 mtu;   /* of the way to the backend, tunnel not yet taken off */
+	__u16 mtu;   /* of the path to the backend, tunnel not yet taken off */
 	__u8 state;  /* hop_state */
 	__u8 pad;
 };
@@ -187,7 +187,7 @@ struct vip_port {
 /* One VIP prefix; open addressing. */
 struct vip {
 	__u32 addr[4];
-	__u8 bits;     /* prefix length + 1; 0: free place */
+	__u8 bits;     /* prefix length + 1; 0: free element */
 	__u8 ports;    /* used in port[] */
 	__u16 echo;    /* the service that answers for the address as such */
 	__u32 more;    /* number of this prefix in vports and vranges; 0: nothing there */
@@ -203,14 +203,14 @@ struct vport_key { /* an exact port beyond vip.port[] */
 };
 
 struct cid_layout {
-	__u32 owners, owners_size; /* first cell; owner ids below owners_size have cells, by number */
+	__u32 owners, owners_size; /* first element; owner ids below owners_size have elements, by number */
 	__u8 length;
 	__u8 owner_offset, owner_bits;
 	__u8 rotation; /* value of service.rotation_bits */
 };
 
 struct service {
-	__u32 maglev, maglev_size;   /* first cell and number of cells */
+	__u32 maglev, maglev_size;   /* first element and number of elements */
 	__u32 flow_cost;             /* ns of credit that a new flow costs; 0: no limit */
 	__u32 ttl_udp, ttl_opening, ttl_open, ttl_closing, ttl_sctp; /* ms; ~0 never */
 	__u32 mark;
@@ -223,7 +223,7 @@ struct service {
 	__u16 snat_first, snat_last; /* host order */
 	__u16 snat;                  /* first of its addresses in snat_addresses */
 	__u8 snat4, snat6;           /* how many of each family, IPv4 first */
-	__u8 more_owners;            /* owner ids without a cell exist */
+	__u8 more_owners;            /* owner ids without an element exist (large_owners) */
 	__u8 has_snat;
 	__u8 rotation_offset, rotation_bits; /* of all layouts */
 	__u32 crowded_cost;          /* ns of credit of an entry without replies in a crowded table */
@@ -238,7 +238,7 @@ struct generation {
 	__u64 mult[3];  /* hash of vips */
 	__u32 lengths;
 	__u32 outbound; /* its set in outbounds; 0: no backend may start flows */
-	__u64 inside[INSIDE_WORDS]; /* Bloom filter of the backends' addresses in mode NAT */
+	__u64 nat_backends[NAT_BACKEND_WORDS]; /* Bloom filter of the backends' addresses in mode NAT */
 	struct {
 		__u64 mask[2];
 		__u32 bits, pad;

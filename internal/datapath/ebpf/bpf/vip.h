@@ -38,11 +38,11 @@ __noinline __u32 vip_more(__u32 vip, __u32 proto, __u32 port)
 	return 0;
 }
 
-/* Returns the place of the line of one prefix, or NO_NUMBER. */
-static __always_inline const struct vip *vip_find(__u32 place, __u32 active, __u64 a, __u64 b, __u32 bits)
+/* Returns the index of the line of one prefix, or NO_NUMBER. */
+static __always_inline const struct vip *vip_find(__u32 index, __u32 active, __u64 a, __u64 b, __u32 bits)
 {
 	for (__u32 probe = 0; probe < MAX_PROBE; probe++) {
-		__u32 at = ((place + probe) & params.vip_mask) + active * (params.vip_mask + 1);
+		__u32 at = ((index + probe) & params.vip_mask) + active * (params.vip_mask + 1);
 		const struct vip *v = bpf_map_lookup_elem(&vips, &at);
 
 		if (!v || !v->bits)

@@ -38,17 +38,12 @@ type BackendCount struct {
 }
 
 type Bucket struct {
-	_   structs.HostLayout
-	Way [4]struct {
-		_     structs.HostLayout
-		Print uint64
-		Meta  uint64
+	_     structs.HostLayout
+	Slots [4]struct {
+		_           structs.HostLayout
+		Fingerprint uint64
+		Meta        uint64
 	}
-}
-
-type Cells struct {
-	_    structs.HostLayout
-	Slot [4]uint16
 }
 
 type CidLayout struct {
@@ -124,13 +119,13 @@ type FragmentEntry struct {
 }
 
 type Generation struct {
-	_        structs.HostLayout
-	Sip      [2]uint64
-	Mult     [3]uint64
-	Lengths  uint32
-	Outbound uint32
-	Inside   [64]uint64
-	Length   [24]struct {
+	_           structs.HostLayout
+	Sip         [2]uint64
+	Mult        [3]uint64
+	Lengths     uint32
+	Outbound    uint32
+	NatBackends [64]uint64
+	Length      [24]struct {
 		_    structs.HostLayout
 		Mask [2]uint64
 		Bits uint32
@@ -180,26 +175,26 @@ type OwnerKey struct {
 }
 
 type Parameters struct {
-	_            structs.HostLayout
-	Hash         [20]uint64
-	FlowMask     uint32
-	FragmentMask uint32
-	VipMask      uint32
-	HopShift     uint32
-	Ticks        uint32
-	FragmentTtl  uint32
-	Clock        uint32
-	Partial      uint32
-	Jumbo        uint32
-	Record       uint32
-	Hold         uint32
-	HoldEach     uint32
-	TickNs       uint32
-	FragmentWays uint32
-	Ways         uint32
-	Home         uint32
-	Front        uint32
-	_            [4]byte
+	_             structs.HostLayout
+	Hash          [20]uint64
+	FlowMask      uint32
+	FragmentMask  uint32
+	VipMask       uint32
+	HopShift      uint32
+	Ticks         uint32
+	FragmentTtl   uint32
+	Clock         uint32
+	Partial       uint32
+	Jumbo         uint32
+	Record        uint32
+	Hold          uint32
+	HoldEach      uint32
+	TickNs        uint32
+	FragmentSlots uint32
+	BucketSlots   uint32
+	Home          uint32
+	Front         uint32
+	_             [4]byte
 }
 
 type ReasonCounts struct {
@@ -238,6 +233,11 @@ type Service struct {
 	CrowdedCost    uint32
 	Outer4         uint32
 	Outer6         [4]uint32
+}
+
+type SlotLine struct {
+	_    structs.HostLayout
+	Slot [4]uint16
 }
 
 type TraceEvent struct {
@@ -341,15 +341,15 @@ const (
 	MapControls          = "controls"
 	MapEvents            = "events"
 	MapEvictionCounts    = "eviction_counts"
-	MapFarOwners         = "far_owners"
 	MapFlowEntries       = "flow_entries"
 	MapFlows             = "flows"
 	MapFragmentEntries   = "fragment_entries"
 	MapFragmentEvictions = "fragment_evictions"
 	MapFragments         = "fragments"
 	MapGenerations       = "generations"
-	MapInside            = "inside"
+	MapLargeOwners       = "large_owners"
 	MapMaglev            = "maglev"
+	MapNatBackends       = "nat_backends"
 	MapOutbounds         = "outbounds"
 	MapOwners            = "owners"
 	MapPackets           = "packets"
@@ -430,15 +430,15 @@ type MapSpecs struct {
 	Controls          *ebpf.MapSpec `ebpf:"controls"`
 	Events            *ebpf.MapSpec `ebpf:"events"`
 	EvictionCounts    *ebpf.MapSpec `ebpf:"eviction_counts"`
-	FarOwners         *ebpf.MapSpec `ebpf:"far_owners"`
 	FlowEntries       *ebpf.MapSpec `ebpf:"flow_entries"`
 	Flows             *ebpf.MapSpec `ebpf:"flows"`
 	FragmentEntries   *ebpf.MapSpec `ebpf:"fragment_entries"`
 	FragmentEvictions *ebpf.MapSpec `ebpf:"fragment_evictions"`
 	Fragments         *ebpf.MapSpec `ebpf:"fragments"`
 	Generations       *ebpf.MapSpec `ebpf:"generations"`
-	Inside            *ebpf.MapSpec `ebpf:"inside"`
+	LargeOwners       *ebpf.MapSpec `ebpf:"large_owners"`
 	Maglev            *ebpf.MapSpec `ebpf:"maglev"`
+	NatBackends       *ebpf.MapSpec `ebpf:"nat_backends"`
 	Outbounds         *ebpf.MapSpec `ebpf:"outbounds"`
 	Owners            *ebpf.MapSpec `ebpf:"owners"`
 	Packets           *ebpf.MapSpec `ebpf:"packets"`
@@ -493,15 +493,15 @@ type Maps struct {
 	Controls          *ebpf.Map `ebpf:"controls"`
 	Events            *ebpf.Map `ebpf:"events"`
 	EvictionCounts    *ebpf.Map `ebpf:"eviction_counts"`
-	FarOwners         *ebpf.Map `ebpf:"far_owners"`
 	FlowEntries       *ebpf.Map `ebpf:"flow_entries"`
 	Flows             *ebpf.Map `ebpf:"flows"`
 	FragmentEntries   *ebpf.Map `ebpf:"fragment_entries"`
 	FragmentEvictions *ebpf.Map `ebpf:"fragment_evictions"`
 	Fragments         *ebpf.Map `ebpf:"fragments"`
 	Generations       *ebpf.Map `ebpf:"generations"`
-	Inside            *ebpf.Map `ebpf:"inside"`
+	LargeOwners       *ebpf.Map `ebpf:"large_owners"`
 	Maglev            *ebpf.Map `ebpf:"maglev"`
+	NatBackends       *ebpf.Map `ebpf:"nat_backends"`
 	Outbounds         *ebpf.Map `ebpf:"outbounds"`
 	Owners            *ebpf.Map `ebpf:"owners"`
 	Packets           *ebpf.Map `ebpf:"packets"`
@@ -531,15 +531,15 @@ func (m *Maps) Close() error {
 		m.Controls,
 		m.Events,
 		m.EvictionCounts,
-		m.FarOwners,
 		m.FlowEntries,
 		m.Flows,
 		m.FragmentEntries,
 		m.FragmentEvictions,
 		m.Fragments,
 		m.Generations,
-		m.Inside,
+		m.LargeOwners,
 		m.Maglev,
+		m.NatBackends,
 		m.Outbounds,
 		m.Owners,
 		m.Packets,

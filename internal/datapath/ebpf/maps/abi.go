@@ -64,7 +64,7 @@ func FlowKey(e *bpf.FlowEntry) flow.Key {
 
 // Alive says whether an entry has not expired, as alive in flow.h does.
 func Alive(meta, now uint64) bool {
-	expiry := meta >> bpf.WayShift
+	expiry := meta >> bpf.ExpiryShift
 	return expiry > now || expiry == bpf.Never
 }
 

@@ -37,7 +37,7 @@ func (c Clock) Ticks(d time.Duration) uint32 {
 }
 
 // HopShift makes stretches of time of up to eight seconds out of ticks: how
-// long a flow remembers the way to its client.
+// long a flow remembers the next hop towards its client.
 func (c Clock) HopShift() uint32 { return uint32(bits.Len32(c.Ticks(8*time.Second)) - 1) }
 
 // BootTicks computes jiffies from the coarse clock: both advance by one tick at

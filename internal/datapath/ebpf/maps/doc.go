@@ -6,7 +6,7 @@
 //	Ranges   parts of the arrays that hold Maglev tables and tables of owner ids
 //	VIPs     one generation's index of destinations
 //
-// Flows, replies and fragments are arrays of 64-byte buckets with four ways, found by a keyed universal hash; each flow has
+// Flows, replies and fragments are arrays of 64-byte buckets with four slots, found by a keyed universal hash; each flow has
 // three buckets. Entries name a backend by slot and epoch: a slot that gets another backend gets another epoch, so a stale
 // entry is a miss and never a wrong backend.
 //

@@ -18,11 +18,11 @@ type Fill struct {
 func (t *Tables) Fill(now uint64) Fill {
 	count := func(table []bpf.Bucket, each func(meta uint64)) (n int) {
 		t.Scan(table, func(_ int, b *bpf.Bucket) {
-			for w := range b.Way {
-				if atomic.LoadUint64(&b.Way[w].Print) <= bpf.PrintBusy {
+			for w := range b.Slots {
+				if atomic.LoadUint64(&b.Slots[w].Fingerprint) <= bpf.FingerprintBusy {
 					continue
 				}
-				if meta := atomic.LoadUint64(&b.Way[w].Meta); Alive(meta, now) {
+				if meta := atomic.LoadUint64(&b.Slots[w].Meta); Alive(meta, now) {
 					n++
 					each(meta)
 				}
@@ -65,10 +65,10 @@ func (t *Tables) WatchFlows(now uint64, c Clock) {
 // FlowsAlive counts the live entries of every step-th bucket of the flow table, and the entries that those buckets have room for.
 func (t *Tables) FlowsAlive(now uint64, step int) (used, seen int) {
 	for i := 0; i < len(t.Flows); i += step {
-		for w := range t.Sizes.Ways {
-			way := &t.Flows[i].Way[w]
+		for w := range t.Sizes.BucketSlots {
+			slot := &t.Flows[i].Slots[w]
 			seen++
-			if atomic.LoadUint64(&way.Print) > bpf.PrintBusy && Alive(atomic.LoadUint64(&way.Meta), now) {
+			if atomic.LoadUint64(&slot.Fingerprint) > bpf.FingerprintBusy && Alive(atomic.LoadUint64(&slot.Meta), now) {
 				used++
 			}
 		}
@@ -82,12 +82,12 @@ func (t *Tables) FlowsAlive(now uint64, step int) (used, seen int) {
 func (t *Tables) ExpireFragments(now uint64) {
 	var held uint32
 	counted := t.Scan(t.Fragments, func(i int, b *bpf.Bucket) {
-		for w := range b.Way {
-			way := &b.Way[w]
-			if atomic.LoadUint64(&way.Print) <= bpf.PrintBusy || atomic.LoadUint64(&way.Meta)>>bpf.WayShift <= now {
+		for w := range b.Slots {
+			slot := &b.Slots[w]
+			if atomic.LoadUint64(&slot.Fingerprint) <= bpf.FingerprintBusy || atomic.LoadUint64(&slot.Meta)>>bpf.ExpiryShift <= now {
 				continue
 			}
-			if e := &t.Datagrams[i*bpf.Ways+w]; e.Kind == bpf.FragmentWaiting {
+			if e := &t.Datagrams[i*bpf.BucketSlots+w]; e.Kind == bpf.FragmentWaiting {
 				held += uint32(e.Held)
 			}
 		}

@@ -5,7 +5,7 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// maxDense is the greatest owner id that has a cell of its own.
+// maxDense is the greatest owner id that has an element of its own.
 const maxDense = 1<<16 - 1
 
 // MaglevTable is a service's table with slots for backends.

@@ -2,21 +2,21 @@ package maps
 
 import "fmt"
 
-// Ranges hands out runs of a cell array: Maglev tables and owner tables. Runs
+// Ranges hands out runs of a element array: Maglev tables and owner tables. Runs
 // start at multiples of four, so that no two share a map value.
 type Ranges struct {
 	memory []uint16
 	Free   []Range // ordered, never adjacent
 }
 
-// Range is a part of a cell array.
+// Range is a part of a element array.
 type Range struct{ Start, Length int }
 
 func NewRanges(memory []uint16) *Ranges {
 	return &Ranges{memory: memory, Free: []Range{{0, len(memory)}}}
 }
 
-// Take returns a run that holds n cells, or an error that says how to get more.
+// Take returns a run that holds n elements, or an error that says how to get more.
 func (c *Ranges) Take(what string, n int) (Range, error) {
 	want := (n + 3) &^ 3
 	for i, f := range c.Free {
@@ -30,7 +30,7 @@ func (c *Ranges) Take(what string, n int) (Range, error) {
 		}
 		return Range{f.Start, want}, nil
 	}
-	return Range{}, fmt.Errorf("%s: %d cells do not fit into what is free of %d; use a smaller maglev_size or fewer services, or restart with room for more", what, n, len(c.memory))
+	return Range{}, fmt.Errorf("%s: %d elements do not fit into what is free of %d; use a smaller maglev_size or fewer services, or restart with room for more", what, n, len(c.memory))
 }
 
 // Give returns a run.
@@ -78,10 +78,10 @@ func (c *Ranges) Reserve(r Range) bool {
 	return false
 }
 
-// Of returns the cells of a run.
+// Of returns the elements of a run.
 func (c *Ranges) Of(r Range) []uint16 { return c.memory[r.Start : r.Start+r.Length] }
 
-// Used is how many cells are taken.
+// Used is how many elements are taken.
 func (c *Ranges) Used() int {
 	n := len(c.memory)
 	for _, f := range c.Free {

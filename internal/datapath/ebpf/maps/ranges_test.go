@@ -30,7 +30,7 @@ func TestCellsGiveDisjointRunsAndTakeThemBack(t *testing.T) {
 		}
 		for at := got.Start; at < got.Start+got.Length; at++ {
 			if owner[at] != 0 {
-				t.Fatalf("cell %d was given twice", at)
+				t.Fatalf("element %d was given twice", at)
 			}
 			owner[at] = step
 		}
@@ -43,7 +43,7 @@ func TestCellsGiveDisjointRunsAndTakeThemBack(t *testing.T) {
 		t.Fatalf("after everything came back: %v", c.Free)
 	}
 	if _, err := c.Take("table", size+1); err == nil {
-		t.Fatal("more cells than there are were given")
+		t.Fatal("more elements than there are were given")
 	}
 	if !c.Reserve(Range{100, 20}) || c.Reserve(Range{96, 8}) {
 		t.Fatal("reserve takes what is free, once")

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 )
 
-// ReclaimEvery is how often expired ways are made unused ones. A pass reads 16
+// ReclaimEvery is how often expired slots are made unused ones. A pass reads 16
 // bytes per entry that fits into the tables.
 const ReclaimEvery = 10 * time.Second
 
@@ -15,25 +15,25 @@ const ReclaimEvery = 10 * time.Second
 // during a pass counts as one that had expired before it.
 const reclaimAfter = 2 * bpf.EndedAgo
 
-// BucketOf is bucket_of in flow.h: where a print is kept by one of the choices.
-func BucketOf(print uint64, choice int, mask uint32) uint32 {
-	place := uint32(print>>40 ^ print)
+// BucketOf is bucket_of in flow.h: where a fingerprint is kept by one of the choices.
+func BucketOf(fingerprint uint64, choice int, mask uint32) uint32 {
+	index := uint32(fingerprint>>40 ^ fingerprint)
 	dense := mask >> 2 & bpf.DenseMask
 	if choice == 0 || mask == 0 {
-		return place & dense
+		return index & dense
 	}
 	if choice == 2 {
-		place ^= uint32(print >> 24)
+		index ^= uint32(fingerprint >> 24)
 	}
-	return dense + 1 + uint32(uint64(place)*uint64(mask-dense)>>32)
+	return dense + 1 + uint32(uint64(index)*uint64(mask-dense)>>32)
 }
 
-// reclaim makes ways that expired into ways that were never used, where that
-// is safe. A program looks into a flow's next bucket only if no way of those
+// reclaim makes slots that expired into slots that were never used, where that
+// is safe. A program looks into a flow's next bucket only if no slot of those
 // before is unused, so these must not have overflowed: none of the live
 // entries kept in a later choice may have chosen them before.
 //
-// Programs run meanwhile. An expired way is taken before anything overflows,
+// Programs run meanwhile. An expired slot is taken before anything overflows,
 // so a bucket that has one from before the first pass until it is changed
 // cannot have overflowed in between. One race is left: an expired entry kept
 // elsewhere comes back to life during the passes. Then its flow is opened once
@@ -42,13 +42,13 @@ func reclaim(table []bpf.Bucket, now uint64) (freed int) {
 	mask := uint32(len(table) - 1)
 	overflowed := make([]uint64, (len(table)+63)/64)
 	for i := range table {
-		for w := range table[i].Way {
-			print, expiry := atomic.LoadUint64(&table[i].Way[w].Print), atomic.LoadUint64(&table[i].Way[w].Meta)>>bpf.WayShift
-			if print <= bpf.PrintBusy || expiry <= now {
+		for w := range table[i].Slots {
+			fingerprint, expiry := atomic.LoadUint64(&table[i].Slots[w].Fingerprint), atomic.LoadUint64(&table[i].Slots[w].Meta)>>bpf.ExpiryShift
+			if fingerprint <= bpf.FingerprintBusy || expiry <= now {
 				continue
 			}
 			for choice := range bpf.Choices {
-				before := BucketOf(print, choice, mask)
+				before := BucketOf(fingerprint, choice, mask)
 				if before == uint32(i) {
 					break
 				}
@@ -60,10 +60,10 @@ func reclaim(table []bpf.Bucket, now uint64) (freed int) {
 		if overflowed[i/64]>>(i%64)&1 != 0 {
 			continue
 		}
-		for w := range table[i].Way {
-			way := &table[i].Way[w]
-			print, expiry := atomic.LoadUint64(&way.Print), atomic.LoadUint64(&way.Meta)>>bpf.WayShift
-			if print > bpf.PrintBusy && expiry <= now && atomic.CompareAndSwapUint64(&way.Print, print, 0) {
+		for w := range table[i].Slots {
+			slot := &table[i].Slots[w]
+			fingerprint, expiry := atomic.LoadUint64(&slot.Fingerprint), atomic.LoadUint64(&slot.Meta)>>bpf.ExpiryShift
+			if fingerprint > bpf.FingerprintBusy && expiry <= now && atomic.CompareAndSwapUint64(&slot.Fingerprint, fingerprint, 0) {
 				freed++
 			}
 		}
@@ -71,7 +71,7 @@ func reclaim(table []bpf.Bucket, now uint64) (freed int) {
 	return freed
 }
 
-// Reclaim makes ways of all tables that expired into ways that were never used.
+// Reclaim makes slots of all tables that expired into slots that were never used.
 func (t *Tables) Reclaim(now uint64) {
 	for _, table := range [][]bpf.Bucket{t.Flows, t.Replies, t.Fragments} {
 		reclaim(table, now-reclaimAfter)

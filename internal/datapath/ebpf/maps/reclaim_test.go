@@ -9,15 +9,15 @@ import (
 )
 
 // find is table_find in flow.h.
-func find(table []bpf.Bucket, print uint64) bool {
+func find(table []bpf.Bucket, fingerprint uint64) bool {
 	for choice := range bpf.Choices {
-		b := &table[BucketOf(print, choice, uint32(len(table)-1))]
+		b := &table[BucketOf(fingerprint, choice, uint32(len(table)-1))]
 		room := false
-		for _, w := range b.Way {
-			if w.Print == print {
+		for _, w := range b.Slots {
+			if w.Fingerprint == fingerprint {
 				return true
 			}
-			room = room || w.Print == 0
+			room = room || w.Fingerprint == 0
 		}
 		if room {
 			return false
@@ -27,12 +27,12 @@ func find(table []bpf.Bucket, print uint64) bool {
 }
 
 // claim is table_claim and way_publish.
-func claim(table []bpf.Bucket, print, now, expiry uint64) bool {
+func claim(table []bpf.Bucket, fingerprint, now, expiry uint64) bool {
 	for choice := range bpf.Choices {
-		b := &table[BucketOf(print, choice, uint32(len(table)-1))]
-		for w := range b.Way {
-			if way := &b.Way[w]; way.Print == 0 || way.Meta>>bpf.WayShift <= now {
-				way.Print, way.Meta = print, expiry<<bpf.WayShift
+		b := &table[BucketOf(fingerprint, choice, uint32(len(table)-1))]
+		for w := range b.Slots {
+			if slot := &b.Slots[w]; slot.Fingerprint == 0 || slot.Meta>>bpf.ExpiryShift <= now {
+				slot.Fingerprint, slot.Meta = fingerprint, expiry<<bpf.ExpiryShift
 				return true
 			}
 		}
@@ -43,20 +43,20 @@ func claim(table []bpf.Bucket, print, now, expiry uint64) bool {
 func TestReclaimNeverHidesALiveEntry(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	table := make([]bpf.Bucket, 64)
-	live := map[uint64]uint64{} // print → expiry
+	live := map[uint64]uint64{} // fingerprint → expiry
 	total := 0
 	for now := uint64(1); now < 4000; now++ {
-		print, expiry := r.Uint64()|2, now+1+r.Uint64N(300)
-		if claim(table, print, now, expiry) {
-			live[print] = expiry
+		fingerprint, expiry := r.Uint64()|2, now+1+r.Uint64N(300)
+		if claim(table, fingerprint, now, expiry) {
+			live[fingerprint] = expiry
 		}
 		if now%50 == 0 {
 			total += reclaim(table, now)
 		}
-		for print, expiry := range live {
+		for fingerprint, expiry := range live {
 			if expiry <= now {
-				delete(live, print)
-			} else if !find(table, print) {
+				delete(live, fingerprint)
+			} else if !find(table, fingerprint) {
 				t.Fatalf("at %d: an entry that lives until %d is not found", now, expiry)
 			}
 		}
@@ -68,8 +68,8 @@ func TestReclaimNeverHidesALiveEntry(t *testing.T) {
 		t.Fatal("expired entries of a table at rest are not reclaimed")
 	}
 	for i := range table {
-		for _, w := range table[i].Way {
-			if w.Print != 0 {
+		for _, w := range table[i].Slots {
+			if w.Fingerprint != 0 {
 				t.Fatalf("bucket %d keeps an expired entry for ever", i)
 			}
 		}

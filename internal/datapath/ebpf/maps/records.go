@@ -18,7 +18,7 @@ type Service struct {
 	Slots       []uint16 // by lb.Backend.Index
 	Maglev      Range
 	Owners      []Range        // by layout; empty where it shares the one of an earlier layout (lb.Service.OwnersLike)
-	LargeOwners []bpf.OwnerKey // owner ids beyond those that have a cell
+	LargeOwners []bpf.OwnerKey // owner ids beyond those that have an element
 }
 
 // ServiceRecord is a service as the program reads it: outer4 and outer6 are the sources of its tunnels, snat is where its SNAT

@@ -17,20 +17,20 @@ import (
 
 // Sizes of the tables, fixed when they are made.
 type Sizes struct {
-	Buckets, FragmentBuckets int // of four
-	Ways, FragmentWays       int // used in each; below four only where the limit is
-	VIPs                     int // places of one generation
-	MaglevCells, OwnerCells  int
-	flows, fragments         int // as the spec says
+	Buckets, FragmentBuckets   int // of four
+	BucketSlots, FragmentSlots int // used in each; below four only where the limit is
+	VIPs                       int // places of one generation
+	MaglevCells, OwnerCells    int
+	flows, fragments           int // as the spec says
 }
 
 // SizesFor gives each flow twice the room, so that a bucket seldom fills up
 // before the table does. Limits of a few entries are kept exactly.
 func SizesFor(limits lb.Limits) Sizes {
 	s := Sizes{flows: limits.Flows, fragments: limits.Fragments}
-	s.Buckets, s.Ways = buckets(limits.Flows)
+	s.Buckets, s.BucketSlots = buckets(limits.Flows)
 	// A datagram in mode NAT has two entries.
-	s.FragmentBuckets, s.FragmentWays = buckets(limits.Fragments)
+	s.FragmentBuckets, s.FragmentSlots = buckets(limits.Fragments)
 	s.VIPs = 1 << bits.Len(8*lb.MaxVIPs-1)
 	s.MaglevCells = 1 << 23
 	s.OwnerCells = 1 << 22
@@ -41,10 +41,10 @@ func SizesFor(limits lb.Limits) Sizes {
 func (s Sizes) Flows() int { return s.flows }
 
 func buckets(limit int) (n, used int) {
-	if limit <= bpf.Ways {
+	if limit <= bpf.BucketSlots {
 		return 1, limit
 	}
-	return 1 << bits.Len(uint((2*limit+bpf.Ways-1)/bpf.Ways-1)), bpf.Ways
+	return 1 << bits.Len(uint((2*limit+bpf.BucketSlots-1)/bpf.BucketSlots-1)), bpf.BucketSlots
 }
 
 // MaxFlows follows from the 24 bits that number an entry.
@@ -75,8 +75,8 @@ type Tables struct {
 // specs returns the specs of both hooks' objects with the tables' sizes in them.
 func (s Sizes) Adapt(spec *ebpf.CollectionSpec) {
 	for name, entries := range map[string]int{
-		bpf.MapFlows: s.Buckets, bpf.MapReplies: s.Buckets, bpf.MapFlowEntries: s.Buckets * bpf.Ways,
-		bpf.MapFragments: s.FragmentBuckets, bpf.MapFragmentEntries: s.FragmentBuckets * bpf.Ways,
+		bpf.MapFlows: s.Buckets, bpf.MapReplies: s.Buckets, bpf.MapFlowEntries: s.Buckets * bpf.BucketSlots,
+		bpf.MapFragments: s.FragmentBuckets, bpf.MapFragmentEntries: s.FragmentBuckets * bpf.BucketSlots,
 		bpf.MapVips: 2 * s.VIPs, bpf.MapMaglev: s.MaglevCells / 4, bpf.MapOwners: s.OwnerCells / 4,
 		bpf.MapBackendCounts: bpf.MaxBackends * ebpf.MustPossibleCPU(),
 	} {

@@ -53,7 +53,7 @@ func IndexVIPs(s *lb.Snapshot, number func(*lb.Service) uint16, size int, lastSe
 			return nil, err
 		}
 	}
-	// A random hash until nobody is too far from its place; at the load that
+	// A random hash until nobody is too far from its home; at the load that
 	// Compile allows, the first one nearly always does.
 	for range 100 {
 		for i := range t.Generation.Mult {
@@ -146,7 +146,7 @@ func (t *VIPs) fit(records []bpf.Vip, size int) bool {
 func (t *VIPs) AddNATBackend(address netip.Addr) {
 	a, b := Uint64s(AddressWords(address))
 	bit := (a*t.Generation.Mult[0] ^ b*t.Generation.Mult[1]) >> 52
-	t.Generation.Inside[bit/64%uint64(len(t.Generation.Inside))] |= 1 << (bit % 64)
+	t.Generation.NatBackends[bit/64%uint64(len(t.Generation.NatBackends))] |= 1 << (bit % 64)
 }
 
 // PrefixBits is a prefix length in terms of 16-byte addresses.

@@ -34,7 +34,7 @@ func GenerationOf(services map[string]*maps.Service) Generation {
 func (s *Service) Rebuild() *lb.Service {
 	service := &lb.Service{Name: s.Name, Mode: s.Mode}
 	if s.Size > 0 && s.Size <= s.Maglev[1] {
-		service.Maglev = make([]int32, s.Size) // its length counts: the cells hold the rest
+		service.Maglev = make([]int32, s.Size) // its length counts: the array holds the rest
 	}
 	for i, b := range s.Backends {
 		service.Backends = append(service.Backends, &lb.Backend{

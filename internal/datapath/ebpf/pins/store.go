@@ -66,7 +66,7 @@ type Fixture struct {
 	Netns  uint64     `json:"netns"`
 }
 
-// Generation is one generation's owners of numbers, slots and cells.
+// Generation is one generation's owners of numbers, slots and array elements.
 type Generation struct {
 	Services []Service `json:"services"`
 }

@@ -54,8 +54,8 @@ func TestRootJumboFrames(t *testing.T) {
 	}
 }
 
-// TestRootZonDefectFailedNeighbour makes a backend deaf until the kernel's entry
-// for it has failed; once it hears again, packets reach it without any help.
+// TestRootZonDefectFailedNeighbour stops a backend from receiving until the kernel's entry
+// for it has failed; once it receives again, packets reach it without any help.
 func TestRootZonDefectFailedNeighbour(t *testing.T) {
 	t.Parallel()
 	for _, hook := range hooks {
