@@ -68,7 +68,7 @@ func TestReceiveOverDTLS(t *testing.T) {
 	uri := s.Uris[0] + "/requests"
 	state := filepath.Join(t.TempDir(), "state.json")
 	var got v1.CoAPReceive
-	out, _, err := clitest.Both(t, "coap", "receive", uri, "--interval", "10ms", "--timeout", "15s", "--count", "40", "--state", state, "--json", "--quiet")
+	out, _, err := clitest.Both(t, "coap", "receive", uri, "--interval", "10ms", "--timeout", "15s", "--count", "40", "--state", state, "--cbor", "--json", "--quiet")
 	if err != nil || json.Unmarshal([]byte(out), &got) != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
