@@ -63,6 +63,7 @@ The exit code is 0 when a response came, 1 when none did.`,
 	cli.DurationVar(flags, &f.test.Interval, "interval", time.Second, "between two requests")
 	cli.DurationVar(flags, &f.test.Timeout, "timeout", 2*time.Second, "for a response; one that comes later counts as lost")
 	flags.IntVar(&f.test.Count, "count", 0, "end after so many requests (default never); a few more ask for the fate of the last ones")
+	flags.BoolVar(&f.test.CBOR, "cbor", false, "ask for the server's history in CBOR instead of JSON: an answer holds more of it")
 	cli.DurationVar(flags, &f.duration, "duration", 0, "end after this time (default never)")
 	flags.StringVar(&f.state, "state", "", "file that keeps the test between runs (default none: each run is a test of its own)")
 	cli.DurationVar(flags, &f.bucket, "part", time.Minute, "length of the parts of the history, when the test begins")

@@ -3,81 +3,25 @@ package coap
 import (
 	"bytes"
 	"encoding/json"
-	"net"
+	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli/clitest"
-	"github.com/weir-lb/weir/internal/coap/message"
+	"github.com/weir-lb/weir/internal/cli/coap/coaptest"
 )
 
-// rememberer is the resource /requests of Californium's extended plugtest server, without DTLS: it remembers the newest 24 requests
-// of each device and answers with as many of them as fit rlen bytes.
-func rememberer(t *testing.T) (address string) {
-	t.Helper()
-	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
-	type entry struct {
-		ID   string `json:"rid"`
-		Time int64  `json:"time"`
-		EP   string `json:"ep"`
-		Port uint16 `json:"port"`
-	}
-	devices := map[string][]entry{}
-	go func() {
-		in := make([]byte, 2048)
-		for n := uint16(1); ; n++ {
-			size, from, err := conn.ReadFromUDPAddrPort(in)
-			if err != nil {
-				return
-			}
-			var m message.Message
-			if message.Parse(in[:size], &m) != nil || m.Code != message.POST {
-				continue
-			}
-			query := map[string]string{}
-			for options := m.Options(); options.Next(); {
-				if name, value, _ := strings.Cut(string(options.Value()), "="); options.ID() == message.URIQuery {
-					query[name] = value
-				}
-			}
-			kept := devices[query["dev"]]
-			kept = append([]entry{{query["rid"], 1, from.Addr().String(), from.Port()}}, kept[:min(len(kept), 23)]...)
-			devices[query["dev"]] = kept
-			var text []byte
-			for left := len(kept); ; left-- {
-				list := []any{map[string]int{"systemstart": 17}}
-				for _, e := range kept[:left] {
-					list = append(list, e)
-				}
-				if text, err = json.Marshal(list); err != nil || len(text) <= 1000 && query["rlen"] == "1000" {
-					break
-				}
-			}
-			var b message.Builder
-			b.Reset(make([]byte, 0, 2048), message.Non, message.Changed, n, m.Token)
-			b.Uint(message.ContentFormat, uint32(message.JSON))
-			b.Payload(text)
-			if answer, err := b.Bytes(); err == nil {
-				_, _ = conn.WriteToUDPAddrPort(answer, from)
-			}
-		}
-	}()
-	return conn.LocalAddr().String()
-}
-
-// 600 requests, ten minutes of them at the default interval, through a balancer that loses 5 % each way: what the test says was lost
+// Weir's own server: 600 requests, ten minutes of them at the default interval, through a balancer that loses 5 % each way: what the test says was lost
 // is what the balancer has dropped, each way. Time runs 50 times as fast: a request every 20 ms instead of every second.
 func TestReceiveThroughALossyBalancer(t *testing.T) {
 	clitest.TakesSeconds(t)
+	server := coaptest.Start(t, 1, "--listen", "127.0.0.1:0")
 	vip := clitest.FreeAddresses(t, 1)[0]
-	nat := clitest.Start(t, "nat", "nat", vip, "--", rememberer(t), "-f", "5", "-b", "5", "--seed", "7")
+	nat := clitest.Start(t, "nat", "nat", vip, "--", strings.TrimPrefix(server.Uris[0], "coap://"), "-f", "5", "-b", "5", "--seed", "7")
 	state := filepath.Join(t.TempDir(), "state.json")
 	page := filepath.Join(t.TempDir(), "page.html")
 	var got v1.CoAPReceive
@@ -115,6 +59,51 @@ func TestReceiveThroughALossyBalancer(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	t.Logf("%+v", c)
+}
+
+// Over DTLS too, Weir's server tells where a request came from: as in JSON also in CBOR, where a port is a signed number of 16 bits.
+func TestReceiveOverDTLS(t *testing.T) {
+	clitest.TakesSeconds(t)
+	s := coaptest.Start(t, 1, "--dtls-only", "--dtls", "127.0.0.1:0")
+	uri := s.Uris[0] + "/requests"
+	state := filepath.Join(t.TempDir(), "state.json")
+	var got v1.CoAPReceive
+	out, _, err := clitest.Both(t, "coap", "receive", uri, "--interval", "10ms", "--timeout", "15s", "--count", "40", "--state", state, "--cbor", "--json", "--quiet")
+	if err != nil || json.Unmarshal([]byte(out), &got) != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if c := got.Totals; c.Sent < 40 || c.Answered != c.Sent || got.Open != 0 || got.ServerRestarts+got.AddressChanges != 0 {
+		t.Errorf("%+v", got)
+	}
+	var kept struct{ Address string }
+	text, err := os.ReadFile(state)
+	if err != nil || json.Unmarshal(text, &kept) != nil || !strings.HasPrefix(kept.Address, "127.0.0.1:") {
+		t.Errorf("%v: %s", err, text)
+	}
+
+	post := func(id string, args ...string) string {
+		t.Helper()
+		out, _, err := clitest.Both(t, append([]string{"coap", "post", uri + "?dev=port&ep&rid=" + id}, args...)...)
+		if err != nil {
+			t.Fatal(err, out)
+		}
+		return out
+	}
+	inCBOR := regexp.MustCompile(`"port": (-?[0-9]+)`).FindStringSubmatch(post("first", "--accept", "cbor"))
+	var x v1.CoAPExchange
+	if err := json.Unmarshal([]byte(post("second", "--accept", "json", "--json")), &x); err != nil {
+		t.Fatal(err)
+	}
+	var entries []struct {
+		ID   string `json:"rid"`
+		Port uint16
+	}
+	if err := json.Unmarshal([]byte(x.Payload), &entries); err != nil || len(entries) != 3 || entries[2].ID != "first" || inCBOR == nil {
+		t.Fatalf("%v: %+v, %q", err, entries, inCBOR)
+	}
+	if want := fmt.Sprint(int16(entries[2].Port)); inCBOR[1] != want {
+		t.Errorf("port %d is %s in CBOR, want %s", entries[2].Port, inCBOR[1], want)
+	}
 }
 
 func TestReceiveUsage(t *testing.T) {

@@ -240,6 +240,10 @@ func (w *worker) Serve(session *exchange.Session, m *message.Message, reply *exc
 		reply.Begin(message.NotFound)
 		return
 	}
+	if w.b.cfg.Mode == ModeReverseObserve && c.state == stateEnded {
+		reply.Begin(message.NotFound) // the server observes it no more
+		return
+	}
 	b := reply.Begin(message.Content)
 	value, observe := m.Uint(message.Observe)
 	f := &c.progress.feed

@@ -56,9 +56,6 @@ type observed struct {
 // maxQueue bounds the notifications that wait for their delivery.
 const maxQueue = 64
 
-// freshFor is how long the order of sequence numbers is believed (RFC 7641 section 3.4).
-const freshFor = 128 * time.Second
-
 // expiryJitter is what is waited beyond Max-Age, 5 to 15 s (RFC 7641 section 3.3.1).
 func expiryJitter() time.Duration { return 5*time.Second + mathrand.N(10*time.Second) }
 
@@ -170,7 +167,7 @@ func (o *observed) notified(ctx context.Context, datagram []byte, deliver func(N
 	case !ok:
 		o.deliver(datagram, 0, deliver)
 		return false, ErrNotObserved
-	case o.delivery.Number > 0 && !o.conn.target.Stream && !newer(sequence, o.last, time.Since(o.at)):
+	case o.delivery.Number > 0 && !o.conn.target.Stream && !exchange.Newer(sequence, o.last, time.Since(o.at)):
 		o.delivery.Stale++
 		return true, nil
 	}
@@ -204,12 +201,6 @@ func (o *observed) schedule(m *message.Message) {
 	if r := o.cfg.Refresh; r > 0 && time.Until(o.expires) > r {
 		o.expires = time.Now().Add(r)
 	}
-}
-
-// newer reports whether a notification is newer than the newest, which came before (RFC 7641 section 3.4).
-func newer(sequence, last uint32, before time.Duration) bool {
-	const half = 1 << 23
-	return last < sequence && sequence-last < half || last > sequence && last-sequence > half || before > freshFor
 }
 
 // cancel ends the observation at the server: by a request with Observe 1, or, with Reject, by rejecting what comes from now on.

@@ -18,6 +18,7 @@ type ReceiveConfig struct {
 	Interval time.Duration // between two requests; default 1 s
 	Timeout  time.Duration // for a response; default 2 s. Later ones count as lost
 	Count    int           // of requests; 0: until ctx ends
+	CBOR     bool          // ask for the history in CBOR instead of JSON: an answer reaches back further
 }
 
 // Validate refuses what cannot be.
@@ -172,8 +173,12 @@ func (r *receiver) one(ctx context.Context, id string, at time.Time) {
 	r.ledger.Send(id, at)
 	query := slices.Concat([]string{"dev=" + r.ledger.Device, "rid=" + id, "ep", fmt.Sprintf("rlen=%d", historyLength)}, conn.target.Query)
 	r.mu.Unlock()
+	format := message.JSON
+	if r.cfg.CBOR {
+		format = message.CBOR
+	}
 	x, err := conn.Do(ctx, &Request{
-		Method: message.POST, NON: true, Query: query, Options: []Option{UintOption(message.Accept, uint32(message.JSON))},
+		Method: message.POST, NON: true, Query: query, Options: []Option{UintOption(message.Accept, uint32(format))},
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -4,8 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/fxamacker/cbor/v2"
 
 	"github.com/weir-lb/weir/internal/coap/message"
 )
@@ -250,20 +253,26 @@ func (l *Ledger) merge() {
 	l.Buckets = merged
 }
 
-// ParseHistory reads a server's history in JSON: a list whose first element has the server's start, and one element for each
-// request, the newest first.
+// ParseHistory reads a server's history in JSON or CBOR: a list whose first element has the server's start, and one element for each
+// request, the newest first. In CBOR an address is a byte string, and Californium's ports are signed numbers of 16 bits.
 func ParseHistory(m *message.Message) (*History, error) {
-	if format, ok := m.Uint(message.ContentFormat); !ok || message.Format(format) != message.JSON {
-		return nil, errors.New("the server does not tell its history in JSON")
-	}
 	var entries []struct {
 		Start *int64 `json:"systemstart"`
 		ID    string `json:"rid"`
 		Time  int64  `json:"time"`
-		EP    string `json:"ep"`
-		Port  uint16 `json:"port"`
+		EP    any    `json:"ep"`
+		Port  int32  `json:"port"`
 	}
-	if err := json.Unmarshal(m.Payload, &entries); err != nil {
+	var err error
+	switch format, _ := m.Format(message.ContentFormat); format {
+	case message.JSON:
+		err = json.Unmarshal(m.Payload, &entries)
+	case message.CBOR:
+		err = cbor.Unmarshal(m.Payload, &entries) // it takes the names of JSON
+	default:
+		return nil, errors.New("the server does not tell its history in JSON or CBOR")
+	}
+	if err != nil {
 		return nil, fmt.Errorf("the history of the server: %w", err)
 	}
 	if len(entries) == 0 || entries[0].Start == nil || len(entries) > maxHistory {
@@ -274,11 +283,22 @@ func ParseHistory(m *message.Message) (*History, error) {
 		if e.ID == "" || len(e.ID) > 128 {
 			return nil, errors.New("the history of the server makes no sense: a request without rid")
 		}
-		one := HistoryEntry{ID: e.ID, Time: e.Time}
-		if e.EP != "" {
-			one.Address = fmt.Sprintf("%.64s:%d", e.EP, e.Port)
-		}
-		h.Requests = append(h.Requests, one)
+		h.Requests = append(h.Requests, HistoryEntry{ID: e.ID, Time: e.Time, Address: sourceOf(e.EP, uint16(e.Port))})
 	}
 	return h, nil
+}
+
+// sourceOf renders the address of a request; "" if the server does not tell it.
+func sourceOf(address any, port uint16) string {
+	switch a := address.(type) {
+	case string:
+		if a != "" {
+			return fmt.Sprintf("%.64s:%d", a, port)
+		}
+	case []byte:
+		if ip, ok := netip.AddrFromSlice(a); ok {
+			return fmt.Sprintf("%s:%d", ip.Unmap(), port)
+		}
+	}
+	return ""
 }

@@ -141,6 +141,15 @@ func TestParseHistory(t *testing.T) {
 	if _, err := parse("systemstart:17", message.Text); err == nil {
 		t.Error("text is read as JSON")
 	}
+	const inCBOR = "\x83\xa1\x6bsystemstart\x11" + "\xa4\x63rid\x64RID2\x64time\x05\x62ep\x44\x7f\x00\x00\x01\x64port\x39\x63\xbf" + "\xa2\x63rid\x64RID1\x64time\x04"
+	if h, err := parse(inCBOR, message.CBOR); err != nil || !reflect.DeepEqual(h, want) { // the port is -25536
+		t.Errorf("%+v, %v", h, err)
+	}
+	for n := range inCBOR {
+		if h, err := parse(inCBOR[:n], message.CBOR); err == nil {
+			t.Errorf("%d bytes are read as %+v", n, h)
+		}
+	}
 }
 
 // receiveServer remembers requests, loses some on the way, and counts which.
@@ -230,8 +239,13 @@ func TestReceiveRefusesAnotherResource(t *testing.T) {
 
 func FuzzParseHistory(f *testing.F) {
 	f.Add([]byte(`[{"systemstart":17},{"rid":"RID2","time":5,"ep":"127.0.0.1","port":40000}]`))
+	f.Add([]byte("\x82\xa1\x6bsystemstart\x11\xa3\x63rid\x64RID2\x62ep\x44\x7f\x00\x00\x01\x64port\x39\x63\xbf"))
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		datagram, err := build(message.Ack, message.Changed, nil, []Option{UintOption(message.ContentFormat, uint32(message.JSON))}, payload)
+		format := message.JSON
+		if len(payload) > 0 && payload[0]>>5 == 4 { // a list in CBOR
+			format = message.CBOR
+		}
+		datagram, err := build(message.Ack, message.Changed, nil, []Option{UintOption(message.ContentFormat, uint32(format))}, payload)
 		var m message.Message
 		if err != nil || message.Parse(datagram, &m) != nil {
 			return

@@ -290,7 +290,7 @@ func (w *worker) enter(p phase) {
 	case phaseLoad:
 		w.rebindAt = w.now + w.b.cfg.RebindEvery
 		for _, c := range w.clients {
-			if c.state == stateReady && !c.progress.open {
+			if c.state == stateReady && !c.progress.open && c.progress.feed.token == nil { // else the server is at it since the first request
 				c.send()
 			}
 		}

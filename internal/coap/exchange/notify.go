@@ -46,6 +46,33 @@ func (e *Endpoint) Notify(s *Session, datagram []byte, unproven bool, now time.D
 	return mid, true
 }
 
+// Respond sends the response to an earlier request of s, one that Reply.Silent left unanswered, as a message of its own (RFC 7252
+// section 5.2.2): datagram is a Con or Non message with the token of the request, and is copied. A Con is repeated until it is
+// acknowledged. unproven counts it against the share of Reply.Unproven. It returns false as Notify does.
+func (e *Endpoint) Respond(s *Session, datagram []byte, unproven bool, now time.Duration) bool {
+	if len(datagram) < 4 {
+		return false
+	}
+	t := message.Type(datagram[0] >> 4 & 3)
+	if !e.later(s, datagram, t, &Reply{unproven: unproven}, now) {
+		return false
+	}
+	if t == message.Con {
+		e.counters.Separate++
+	}
+	return true
+}
+
+// freshFor is how long the order of sequence numbers is believed (RFC 7641 section 3.4).
+const freshFor = 128 * time.Second
+
+// Newer reports whether the notification with this value of its Observe option is newer than the newest one so far, which has last
+// and came before (RFC 7641 section 3.4).
+func Newer(sequence, last uint32, before time.Duration) bool {
+	const half = 1 << 23
+	return last < sequence && sequence-last < half || last > sequence && last-sequence > half || before > freshFor
+}
+
 // Withdraw ends a pending message of Notify without a call of Config.Notified, and reports whether it was pending.
 func (e *Endpoint) Withdraw(s *Session, mid uint16) bool {
 	i := e.pendings.byMID(s, mid)

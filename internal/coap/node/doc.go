@@ -8,13 +8,16 @@
 //	/context /mycontext  how the server sees you     /myip               your address
 //	/benchmark           POST, GET; ?rlen=n, ?ack    /separate           empty ACK, the response after a second
 //	/requests            receive test                /echo               POST, kept on demand
-//	/reverse-request     requests to the client      /diagnose           counters, if Config.Diagnose
+//	/reverse-request     requests to the client      /reverse-observe    observation of the client
+//	/diagnose            counters, if Config.Diagnose
 //
 // The context, myip and benchmark resources have the fields, formats and queries of Californium's extended plugtest server, so
 // that its clients and scripts work. A query that a resource does not know is 4.02, as there.
 //
 // Bounds: sessions and half-open handshakes by the engine; 65,536 pending separate responses, 32 of one peer, and 16 MiB of
 // stored answers per worker by package exchange; responses of 1024 bytes a datagram.
+//
+// Observations at clients: 4 of one session, 16,384 in all; see maxWatched.
 //
 // What all resources share is in package resource: conditions, bodies in blocks both ways, observation. block_size is the
 // longest payload that is sent in one message.

@@ -23,6 +23,7 @@ type extended struct {
 
 	topic   resource.Topic // of /echo/*
 	reverse reverseCounts
+	watch   watchCounts
 }
 
 func newExtended(clock func() time.Time, delay bool) *extended {
@@ -36,6 +37,9 @@ func (e *extended) add(t *resource.Tree) {
 	t.Add("/requests", &resource.Resource{Attributes: titled("0 50 60", "receive test: dev, rid, ep, rlen"), Post: e.serveRequests})
 	t.Add("/reverse-request", &resource.Resource{
 		Attributes: titled("0 42", "requests of the server: req, res"), Post: func(r *resource.Request) { owner(r.Session).core.serveReverse(r) }, Repeatable: true,
+	})
+	t.Add("/reverse-observe", &resource.Resource{
+		Attributes: titled("0 42", "observations by the server: obs, res, timeout"), Post: func(r *resource.Request) { owner(r.Session).core.serveWatch(r) }, Repeatable: true,
 	})
 	t.Add("/echo", &resource.Resource{
 		Attributes: titled("0 42 40", "echoes a POST: rlen, ack, delay, keep, id"), Post: e.serveEcho, Get: e.listEchoes, Below: true, Delete: e.deleteEcho,

@@ -27,6 +27,7 @@ type core struct {
 	server   *resource.Server
 	wake     time.Duration // requested time of the next Tick
 	now      time.Duration // of the newest call
+	watches  watches
 	worker   interface {
 		WakeAt(at time.Duration)
 		Post(f func()) bool
@@ -45,7 +46,7 @@ func newHandler(l *listener, w worker, seed uint64) *handler {
 	h := &handler{core: core{listener: l, worker: w, wake: engine.Never}, worker: w, echoes: newEchoes(l.echo)}
 	h.server = resource.New(resource.Config{Tree: l.tree, Guard: guard{h}, Exponent: l.exponent, Post: w.Post, Wake: h.wakeAt})
 	h.endpoint = exchange.New(exchange.Config{
-		Seed: seed, Supported: resource.Supported, Proven: h.reached, Notified: h.server.Notified,
+		Seed: seed, Supported: resource.Supported, Proven: h.reached, Notified: h.server.Notified, Unmatched: h.notification,
 	}, h, h.server, h)
 	h.server.Bind(h.endpoint)
 	return h
@@ -56,6 +57,7 @@ type session struct {
 	resource.Session
 	core    *core
 	reverse *reverse // nil: the client has asked for no requests
+	watched []int32  // the observations at the client, in core.watches
 
 	peer *engine.Peer       // nil over TCP and TLS
 	conn *streamserver.Peer // nil over UDP and DTLS
@@ -105,8 +107,9 @@ func (c *core) awaken() {
 // Tick implements [engine.Handler] and [streamserver.Handler].
 func (c *core) Tick(now time.Duration) time.Duration {
 	c.now = now
+	c.renewWatches(now)
 	c.endpoint.Tick(now)
-	c.wake = min(c.server.Tick(now), engine.Never)
+	c.wake = min(c.server.Tick(now), c.watches.next(), engine.Never)
 	if due, ok := c.endpoint.Next(); ok {
 		c.wake = min(c.wake, due)
 	}
@@ -116,6 +119,7 @@ func (c *core) Tick(now time.Duration) time.Duration {
 // close forgets a session that ended.
 func (c *core) close(s *session) {
 	c.endReverse(s)
+	c.endWatches(s)
 	c.server.Forget(&s.Session)
 	c.endpoint.Forget(&s.Session.Session)
 }

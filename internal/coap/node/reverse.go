@@ -114,9 +114,10 @@ func (c *core) continueReverse(own *session, this *reverse) {
 }
 
 // Response implements [exchange.Events].
-func (c *core) Response(s *exchange.Session, id exchange.ID, _ *message.Message, _ time.Duration, _ int) {
+func (c *core) Response(s *exchange.Session, id exchange.ID, m *message.Message, _ time.Duration, _ int) {
 	own := ownerOf(s)
 	if own == nil || own.reverse == nil || own.reverse.id != id {
+		c.registered(own, id, m)
 		return
 	}
 	this := own.reverse
@@ -132,10 +133,13 @@ func (c *core) Response(s *exchange.Session, id exchange.ID, _ *message.Message,
 
 // Failed implements [exchange.Events]. A client that does not answer is asked no more.
 func (c *core) Failed(s *exchange.Session, id exchange.ID, _ exchange.Failure) {
-	if own := ownerOf(s); own != nil && own.reverse != nil && own.reverse.id == id {
-		own.reverse.id = 0
-		c.endReverse(own)
+	own := ownerOf(s)
+	if own == nil || own.reverse == nil || own.reverse.id != id {
+		c.unregistered(own, id)
+		return
 	}
+	own.reverse.id = 0
+	c.endReverse(own)
 }
 
 // answer answers with the statistics, in Californium's forms.
