@@ -17,7 +17,7 @@ type NATBench struct {
 	Cores    int           `json:"cores"`         // that the run could use
 	Kernel   string        `json:"kernel"`        // release
 	Network  string        `json:"network"`       // loopback of a namespace, or of the host
-	Paths    []NATBenchRow `json:"roads"`         // the ways to the echo server
+	Paths    []NATBenchRow `json:"roads"`         // the paths to the echo server; the key keeps its first name, as in BenchResult
 }
 
 // NATBenchRow is one way to the echo server. Costs are medians over the rounds in microseconds; a request is one datagram each way.

@@ -114,7 +114,7 @@ func (p *pair) unacknowledged() bool {
 	return false
 }
 
-// owed says whether an answer is under way: beside a hog the kernel may take longer to deliver it than a tick takes here,
+// owed says whether an answer is under way: under other load the kernel may take longer to deliver it than a tick takes here,
 // and a whole period would pass meanwhile.
 func (p *pair) owed() bool {
 	c := &p.client.count

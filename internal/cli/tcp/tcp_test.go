@@ -266,7 +266,7 @@ func TestRootTCPOneWayPathIsFound(t *testing.T) {
 	if err := json.Unmarshal([]byte(out.String()), &r); err != nil {
 		t.Fatal(err)
 	}
-	// Evicted: the server's farewell came through. Starved: the tester was, beside other load.
+	// Evicted: the server's farewell came through. Starved: the tester was, by other load.
 	if f := r.Failures; f["one_way"]+f["evicted"]+f["starved"] != 300 || f["reset"] > 0 {
 		t.Errorf("%v", f)
 	}

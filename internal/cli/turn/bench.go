@@ -75,6 +75,7 @@ everything runs in a network namespace of its own.
 	flags.IntVarP(&config.Size, "size", "s", 1200, "bytes of a packet, 40 to 1472")
 	flags.StringVarP(&bandwidth, "bandwidth", "b", "100000", "bits/s of each client, such as 100000, 100k or 10M")
 	flags.StringVarP(&config.Platform, "platform", "p", "local", "local; k8s is to come")
+	// The flag keeps its first name, for scripts that use it; it names a path, as the JSON key of results does.
 	flags.StringVar(&config.Path, "road", bench.TurnPathCat, "cat: through turncats; direct-channel: the generator speaks ChannelData")
 	flags.StringSliceVar(&config.With, "with", nil, "peers to compare with in the same run: "+strings.Join(bench.TurnPeers(), ", "))
 	flags.StringVar(&config.Generator, "generator", bench.GeneratorAuto, "iperf, builtin, or auto: iperf where it is installed, builtin for sweeps and direct-channel")

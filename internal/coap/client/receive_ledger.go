@@ -88,11 +88,11 @@ func (l *Ledger) Validate() error {
 // Send notes a request.
 func (l *Ledger) Send(id string, at time.Time) {
 	if len(l.Open) == maxOpen {
-		l.settle(&l.Open[0], func(c *ReceiveCounts) { c.Unknown++ })
+		l.count(&l.Open[0], func(c *ReceiveCounts) { c.Unknown++ })
 		l.Open = l.Open[1:]
 	}
 	l.Open = append(l.Open, openRequest{ID: id, Sent: at})
-	l.settle(&openRequest{Sent: at}, func(c *ReceiveCounts) { c.Sent++ })
+	l.count(&openRequest{Sent: at}, func(c *ReceiveCounts) { c.Sent++ })
 }
 
 // Answer notes the response to a request and what it tells of earlier ones.
@@ -104,7 +104,7 @@ func (l *Ledger) Answer(id string, rtt time.Duration, h *History) {
 	}
 	sent := l.Open[i]
 	l.Open = slices.Delete(l.Open, i, i+1)
-	l.settle(&sent, func(c *ReceiveCounts) { c.Answered++ })
+	l.count(&sent, func(c *ReceiveCounts) { c.Answered++ })
 	if b := l.bucket(sent.Sent); b != nil {
 		ms := float64(rtt) / float64(time.Millisecond)
 		b.RTTSum += ms
@@ -132,7 +132,7 @@ func (l *Ledger) learn(h *History) {
 		l.Restarts++
 		l.Open = slices.DeleteFunc(l.Open, func(r openRequest) bool {
 			if r.Failed && !r.Arrived {
-				l.settle(&r, func(c *ReceiveCounts) { c.Unknown++ })
+				l.count(&r, func(c *ReceiveCounts) { c.Unknown++ })
 			}
 			return r.Failed && !r.Arrived
 		})
@@ -180,7 +180,7 @@ func (l *Ledger) forget(oldest string) {
 	l.Open = slices.DeleteFunc(l.Open, func(r openRequest) bool {
 		lost := r.Failed && !r.Arrived && !r.Absent && r.ID < oldest
 		if lost {
-			l.settle(&r, func(c *ReceiveCounts) { c.Unknown++ })
+			l.count(&r, func(c *ReceiveCounts) { c.Unknown++ })
 		}
 		return lost
 	})
@@ -193,16 +193,16 @@ func (l *Ledger) resolve() {
 		case !r.Failed || !r.Arrived && !r.Absent:
 			return false
 		case r.Arrived:
-			l.settle(&r, func(c *ReceiveCounts) { c.LostResponses++ })
+			l.count(&r, func(c *ReceiveCounts) { c.LostResponses++ })
 		default:
-			l.settle(&r, func(c *ReceiveCounts) { c.LostRequests++ })
+			l.count(&r, func(c *ReceiveCounts) { c.LostRequests++ })
 		}
 		return true
 	})
 }
 
-// settle counts in the totals and in the bucket of the time a request was sent.
-func (l *Ledger) settle(r *openRequest, count func(*ReceiveCounts)) {
+// count counts in the totals and in the bucket of the time a request was sent.
+func (l *Ledger) count(r *openRequest, count func(*ReceiveCounts)) {
 	count(&l.Totals)
 	if b := l.bucket(r.Sent); b != nil {
 		count(&b.ReceiveCounts)

@@ -19,7 +19,7 @@ type Config struct {
 	MaxWatchers  int           // of the events; default 32
 	SilentAfter  time.Duration // default 10 s
 	ForgetAfter  time.Duration // default 10 min
-	Expect       int           // connections that should come; 0: none expected. Drawn beside what is observed
+	Expect       int           // connections that should come; 0: none expected. Drawn with what is observed
 	Page         http.Handler  // GET of everything else; nil: 404
 	// Token is wanted by all but /livez: as `Authorization: Bearer TOKEN`, as the password of Basic, or as a page's cookie,
 	// which GET /?token=TOKEN sets; empty: none.

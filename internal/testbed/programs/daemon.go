@@ -41,7 +41,7 @@ const (
 )
 
 // StartDaemon starts the weir binary, one of a group, in a namespace (nil: in ours), with an admin socket in dir, and waits
-// until it answers there. A daemon that is returned must be stopped, also beside an error.
+// until it answers there. A daemon that is returned must be stopped, also if an error is returned with it.
 func StartDaemon(ctx context.Context, group *Group, host *netlab.Host, binary, dir, name string, args ...string) (*Daemon, error) {
 	socket := filepath.Join(dir, name+".sock")
 	d := &Daemon{name: name, admin: "unix:" + socket, ended: make(chan struct{}), interrupted: func() bool { return ctx.Err() != nil }}

@@ -161,7 +161,7 @@ func TestRestoreRefuses(t *testing.T) {
 	r.Path.Client = address("198.51.100.9:1")
 	c, err := w.table.Restore(r, w.now) // over the quota, with an id that is taken
 	if err != nil || c.ID == b.ID || c.ID == 0 {
-		t.Errorf("%v, id %v beside %v", err, c, b)
+		t.Errorf("%v, id %v and %v", err, c, b)
 	}
 	if err := w.check(); err != nil {
 		t.Error(err)

@@ -135,8 +135,8 @@ func (t *Table) Watch(addresses map[netip.Addr]func(Hop)) {
 	}
 }
 
-// Settle waits, at most so long, until no watched address is Unknown.
-func (t *Table) Settle(limit time.Duration) {
+// WaitResolved waits, at most so long, until no watched address is Unknown.
+func (t *Table) WaitResolved(limit time.Duration) {
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		t.refresh(false)
 		if !t.unknown() {
