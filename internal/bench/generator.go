@@ -24,7 +24,7 @@ type generator struct {
 	running *programs.Group
 }
 
-// trafficPhase is the JSON of what the generator is told to send.
+// trafficPhase is the JSON of what the generator shall send.
 type trafficPhase struct {
 	Rate      float64       `json:"rate"` // datagrams a second of all the clients
 	Duration  time.Duration `json:"duration_ns"`

@@ -28,8 +28,8 @@ type turnIperf struct {
 
 const (
 	iperfWarm  = 500 * time.Millisecond
-	iperfGrace = 15 * time.Second // for a client to hear its server's report
-	// iperfPause is how long a server may still tell a client its report: one that comes meanwhile is mistaken for it, or
+	iperfGrace = 15 * time.Second // for a client to receive the report of its server
+	// iperfPause is how long a server may still send a client its report: one that comes meanwhile is mistaken for it, or
 	// never read from.
 	iperfPause = 600 * time.Millisecond
 	// iperfStagger lies between the starts of two clients.
@@ -84,7 +84,7 @@ func (i *turnIperf) run(ctx context.Context, s *turnStage, path *turnPath, load 
 	return phase, err
 }
 
-// try starts a client for each connection, waits for all, and reads what the server told each of them.
+// try starts a client for each connection, waits for all, and reads what the server sent each of them.
 func (i *turnIperf) try(ctx context.Context, s *turnStage, path *turnPath, load turnLoad) (phase turnPhase, err error) {
 	phase.load = load
 	if err := programs.Sleep(ctx, time.Until(i.last.Add(iperfPause))); err != nil {

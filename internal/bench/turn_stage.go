@@ -46,7 +46,7 @@ type turnPath struct {
 	warmed  bool
 }
 
-// turnPart is a process, or several of one kind, whose processor time is told.
+// turnPart is a process, or several of one kind, whose processor time is reported.
 type turnPart struct {
 	name string
 	pids []int

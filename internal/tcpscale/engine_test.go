@@ -301,7 +301,7 @@ func TestHeartbeatCrossesDrain(t *testing.T) {
 	}
 }
 
-// A client that does not hear the goodbye is not waited for: its server ends without it.
+// A client that does not receive the goodbye is not waited for: its server ends without it.
 func TestDrainDoesNotWaitForTheDeaf(t *testing.T) {
 	p := newPair(t, func(*ClientConfig, *ServerConfig) {})
 	p.up()

@@ -246,10 +246,10 @@ func mergeWorkers(workers []*groupWorker) Report {
 	if len(reports) == 0 {
 		return m
 	}
-	m.PID, m.Worker = workers[0].cmd.Process.Pid, workers[0].number // also while that one has told nothing: who it is does not change
+	m.PID, m.Worker = workers[0].cmd.Process.Pid, workers[0].number // also while that one has reported nothing: who it is does not change
 	fillLatencies(&m, sums)
 	if len(reports) < len(workers) {
-		m.FullAt = time.Time{} // who has told nothing yet is not full
+		m.FullAt = time.Time{} // a worker that has reported nothing yet is not full
 	}
 	return m
 }
@@ -295,7 +295,7 @@ func (c *Group) Send(worker int, command Command) {
 	}
 }
 
-// Mark has a client's workers count under a name what becomes of connections from now on. It returns when all have heard.
+// Mark has a client's workers count under a name what becomes of connections from now on. It returns when all have received the message.
 func (c *Group) Mark(ctx context.Context, name string) error {
 	c.mu.Lock()
 	c.marks++

@@ -17,7 +17,7 @@ type Finder struct {
 	ServerLimits []string // that the other end has hit, where it is known
 	best         int
 	since        time.Duration
-	told         time.Time // when the report of then was made
+	reported     time.Time // when the report of then was made
 	before       map[string]uint64
 }
 
@@ -28,7 +28,7 @@ const growth = 0.002
 func (f *Finder) Watch(now time.Duration, r *Report) *Plateau {
 	n := r.Connections.Established
 	if n >= r.Connections.Target || n > f.best+int(growth*float64(f.best)) || f.before == nil {
-		f.best, f.since, f.told, f.before = max(n, f.best), now, r.At, r.Failures
+		f.best, f.since, f.reported, f.before = max(n, f.best), now, r.At, r.Failures
 		if f.before == nil {
 			f.before = map[string]uint64{}
 		}
@@ -38,7 +38,7 @@ func (f *Finder) Watch(now time.Duration, r *Report) *Plateau {
 	if quiet == 0 {
 		quiet = 5 * time.Second
 	}
-	if now-f.since < quiet || !r.At.IsZero() && r.At.Sub(f.told) < quiet { // an old report says nothing of today
+	if now-f.since < quiet || !r.At.IsZero() && r.At.Sub(f.reported) < quiet { // an old report says nothing of today
 		return nil
 	}
 	return f.name(n, (now - f.since).Seconds(), r)

@@ -143,6 +143,6 @@ func TestWholeReplicasAtACeiling(t *testing.T) {
 		}
 	}
 	if all != 100 || *sum.Replicas != (Replicas{Replicas: 8, Connections: 30, Whole: whole, Held: 30 * whole}) {
-		t.Errorf("%d connections, %d whole; told %+v", all, whole, sum.Replicas)
+		t.Errorf("%d connections, %d whole; reported %+v", all, whole, sum.Replicas)
 	}
 }

@@ -235,7 +235,7 @@ func TestRootTCPSilentPathIsFound(t *testing.T) {
 	}
 }
 
-// A path that drops only what clients send. The server evicts them, and its reset is all that some of them hear: it is the path's
+// A path that drops only what clients send. The server evicts them, and its reset is all that some of them receive: it is the path's
 // fault all the same, not that of a server's end.
 func TestRootTCPOneWayPathIsFound(t *testing.T) {
 	clitest.TakesSeconds(t)

@@ -69,7 +69,7 @@ type History struct {
 type HistoryEntry struct {
 	ID      string
 	Time    int64  // when it came, in milliseconds of the server's clock
-	Address string // from where, if the server tells
+	Address string // from where, if the server reports it
 }
 
 // NewLedger makes a Ledger with buckets of length.
@@ -95,7 +95,7 @@ func (l *Ledger) Send(id string, at time.Time) {
 	l.count(&openRequest{Sent: at}, func(c *ReceiveCounts) { c.Sent++ })
 }
 
-// Answer notes the response to a request and what it tells of earlier ones.
+// Answer notes the response to a request and what it reports of earlier ones.
 func (l *Ledger) Answer(id string, rtt time.Duration, h *History) {
 	i := slices.IndexFunc(l.Open, func(r openRequest) bool { return r.ID == id })
 	if i < 0 || l.Open[i].Failed { // too late: it counts as lost, whatever came
@@ -123,7 +123,7 @@ func (l *Ledger) Fail(id string) {
 	l.resolve()
 }
 
-// learn takes what a history tells of the requests whose fate is open.
+// learn takes what a history reports of the requests whose fate is open.
 func (l *Ledger) learn(h *History) {
 	if h == nil {
 		return
@@ -175,7 +175,7 @@ const (
 	entryRoom     = 130
 )
 
-// forget gives up the requests that no history can tell of any more.
+// forget gives up the requests that no history can report any more.
 func (l *Ledger) forget(oldest string) {
 	l.Open = slices.DeleteFunc(l.Open, func(r openRequest) bool {
 		lost := r.Failed && !r.Arrived && !r.Absent && r.ID < oldest
@@ -186,7 +186,7 @@ func (l *Ledger) forget(oldest string) {
 	})
 }
 
-// resolve counts the failed requests of which a history has told.
+// resolve counts the failed requests that a history has reported.
 func (l *Ledger) resolve() {
 	l.Open = slices.DeleteFunc(l.Open, func(r openRequest) bool {
 		switch {
@@ -254,7 +254,7 @@ func (l *Ledger) merge() {
 // request, the newest first.
 func ParseHistory(m *message.Message) (*History, error) {
 	if format, ok := m.Uint(message.ContentFormat); !ok || message.Format(format) != message.JSON {
-		return nil, errors.New("the server does not tell its history in JSON")
+		return nil, errors.New("the server does not send its history in JSON")
 	}
 	var entries []struct {
 		Start *int64 `json:"systemstart"`

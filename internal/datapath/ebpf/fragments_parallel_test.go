@@ -125,7 +125,7 @@ services:
 				t.Error(err)
 			}
 		case <-time.After(10 * time.Second): // with nothing to read it looks around every fragment_ttl/4, 15 s
-			t.Fatal("the holder does not end when it is told to")
+			t.Fatal("the holder does not end when it is stopped")
 		}
 		r.d.Close()
 	})

@@ -458,7 +458,7 @@ func (p *pinned) each(f func(netlink.Link)) {
 	})
 }
 
-// Two data paths on one interface: the order is what was asked for, and each is told of the other.
+// Two data paths on one interface: the order is what was asked for, and each reports the other.
 func TestRootProgramsOnOneHook(t *testing.T) {
 	t.Parallel()
 	p := newPinned(t, "eborder", attach.HookTCX)

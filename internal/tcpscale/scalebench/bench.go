@@ -196,9 +196,9 @@ func (r *Result) interrupt(ctx context.Context, began time.Time) {
 	}
 }
 
-// tellTime is how long the ends may take to tell what they hold, in seconds: a report is made once a second, and taken once
+// reportTimeout is how long the ends may take to report what they hold, in seconds: a report is made once a second, and taken once
 // a second.
-const tellTime = 3
+const reportTimeout = 3
 
 // judge is strict: the testers were scheduled, all there, none lost, both ends agree. Who is interrupted before he could
 // know says so.
@@ -216,7 +216,7 @@ func (r *Result) judgeConnections() {
 	switch {
 	case r.InterruptedAfter > 0 && c.FullAt.IsZero():
 		r.Verdict = fmt.Sprintf(interrupted+"%d of %d connections were established", r.Held, r.Connections)
-	case r.InterruptedAfter > 0 && !agree && r.unexplained() == 0 && r.HoldSeconds < tellTime:
+	case r.InterruptedAfter > 0 && !agree && r.unexplained() == 0 && r.HoldSeconds < reportTimeout:
 		r.Verdict = fmt.Sprintf(interrupted+"%d of %d connections were established, too short to compare both ends", r.Held, r.Connections)
 	case c.FullAt.IsZero():
 		r.Verdict = fmt.Sprintf("%d of %d connections were established", r.Held, r.Connections)

@@ -101,7 +101,7 @@ func TestBenchOnTheMachinesLoopback(t *testing.T) {
 	}
 }
 
-// An interrupt before both ends could tell what they hold is one, and not a disagreement.
+// An interrupt before both ends could report what they hold is one, and not a disagreement.
 func TestBenchSaysThatItWasInterrupted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

@@ -96,14 +96,14 @@ func (s *peerStage) establish(ctx context.Context, f *peerFigures, established f
 		return fmt.Errorf("no connection: %w", err)
 	}
 	begun := time.Now()
-	grown, told := begun, begun
+	grown, lastOutput := begun, begun
 	err := s.wait(ctx, time.Hour, func() bool {
 		now, n := time.Now(), established()
 		if n > f.most {
 			f.most, grown = n, now
 		}
-		if now.Sub(told) > 2*time.Second {
-			told = now
+		if now.Sub(lastOutput) > 2*time.Second {
+			lastOutput = now
 			s.progress("  %d established", n)
 		}
 		return n >= s.connections || now.Sub(grown) > peerStallTimeout

@@ -7,9 +7,9 @@ const (
 	coarseStep, coarsePoints = 10 * time.Second, 8640
 )
 
-// point is one step of a history; absent: nothing was heard.
+// point is one step of a history; absent: nothing was received.
 type point struct {
-	clients, servers                  float32 // established as told by clients, by servers
+	clients, servers                  float32 // established as reported by clients, by servers
 	opened, lost, reconnected, failed float32 // per second
 	present                           bool
 }

@@ -58,7 +58,7 @@ func StartDaemon(ctx context.Context, group *Group, host *netlab.Host, binary, d
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	go func() {
-		d.cmd.Wait() //nolint:errcheck // ProcessState tells
+		d.cmd.Wait() //nolint:errcheck // ProcessState has the result
 		group.Forget(d.cmd)
 		close(d.ended)
 	}()

@@ -99,7 +99,7 @@ func (s *Stage) Failure() error {
 	return nil
 }
 
-// Stop ends the daemons and undoes what outlives them. A daemon that has ended by itself is no error here: Failure tells it.
+// Stop ends the daemons and undoes what outlives them. A daemon that has ended by itself is no error here: Failure reports it.
 func (s *Stage) Stop() error {
 	var errs []error
 	for _, d := range slices.Backward(s.Daemons) {

@@ -116,7 +116,7 @@ func TestLifetimes(t *testing.T) {
 	}
 }
 
-// Permissions end after five minutes while the channel goes on: the peer is not heard, offload ends and comes back.
+// Permissions end after five minutes while the channel goes on: packets of the peer are dropped, offload ends and comes back.
 func TestPermissionUnderChannel(t *testing.T) {
 	w := newWorld(t, basic())
 	c, a := w.allocated(4000, lifetime(3600))

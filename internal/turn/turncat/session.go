@@ -38,7 +38,7 @@ const (
 	ended            // the allocation is released, or the failure cannot be repaired
 )
 
-// verdict tells the owner of a session what to do.
+// verdict is what the owner of a session has to do.
 type verdict uint8
 
 const (
