@@ -42,9 +42,9 @@ type groupWorker struct {
 	gone   chan struct{}
 }
 
-// StartGroup starts a process for each configuration at that place and waits until all are ready. On an error nothing is
+// StartGroup starts a process for each configuration and waits until all are ready. On an error nothing is
 // left running.
-func StartGroup(place Place, configs []WorkerConfig) (*Group, error) {
+func StartGroup(launcher Launcher, configs []WorkerConfig) (*Group, error) {
 	c := &Group{ended: make(chan struct{}), updated: make(chan struct{}, 1), sums: map[uint64]*latencies{}, recent: measure.NewLatency()}
 	var err error
 	for _, config := range configs {
@@ -53,7 +53,7 @@ func StartGroup(place Place, configs []WorkerConfig) (*Group, error) {
 		if config.Client != nil && c.sums[config.Client.Run] == nil {
 			c.sums[config.Client.Run] = newLatencies()
 		}
-		if err = c.start(place, config); err != nil {
+		if err = c.start(launcher, config); err != nil {
 			break
 		}
 	}
@@ -69,8 +69,8 @@ func StartGroup(place Place, configs []WorkerConfig) (*Group, error) {
 	return c, nil
 }
 
-func (c *Group) start(place Place, config WorkerConfig) error {
-	cmd := place.Command()
+func (c *Group) start(launcher Launcher, config WorkerConfig) error {
+	cmd := launcher.Command()
 	line, err := json.Marshal(config)
 	if err != nil {
 		return fmt.Errorf("configure a worker: %w", err)
@@ -97,7 +97,7 @@ func (c *Group) start(place Place, config WorkerConfig) error {
 	}
 	started := make(chan error, 1)
 	go func() {
-		err := place.do(func() error {
+		err := launcher.do(func() error {
 			// The death signal follows the thread that has started the process: it must stay for as long.
 			runtime.LockOSThread()
 			err := cmd.Start()

@@ -102,8 +102,8 @@ func possibly(n int) (at int, words string) {
 	if len(all) == 0 {
 		return 0, "unknown"
 	}
-	const most = 3
-	all = append(all[:min(len(all), most)], "or a quota of another kind (a firewall's, a connection table's)")
+	const maximum = 3
+	all = append(all[:min(len(all), maximum)], "or a quota of another kind (a firewall's, a connection table's)")
 	return at, "possibly " + strings.Join(all, "; ")
 }
 
@@ -122,7 +122,7 @@ func Ceilings() []Ceiling {
 		{55000, "AWS NAT gateway: connections of one address to one destination"},
 		{64000, "Azure Load Balancer: SNAT ports of one frontend address"},
 		{64512, "ports 1024–65535 of one address: masquerade, kube-proxy, Cloud NAT, or a widened source range"},
-		{131072, "conntrack table at kube-proxy's least, or the TIME_WAIT buckets"},
+		{131072, "the minimum conntrack table of kube-proxy, or the TIME_WAIT buckets"},
 		{262144, "conntrack table at the kernel's default (nf_conntrack_max)"},
 	}
 }

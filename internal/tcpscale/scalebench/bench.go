@@ -20,7 +20,7 @@ import (
 
 // Config is one benchmark.
 type Config struct {
-	Place         tcpscale.Place        // of the workers of both ends; Do is set with Namespace
+	Launcher      tcpscale.Launcher     // of the workers of both ends; Do is set with Namespace
 	Namespace     bool                  // in a network namespace of its own, where we may
 	Client        tcpscale.ClientConfig // Targets are set
 	Command       string                // as it was typed, for the report
@@ -73,7 +73,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 		own, err := newNamespace(n)
 		if err == nil {
 			defer own.close()
-			c.Place.Do, where = own.do, "its own"
+			c.Launcher.Do, where = own.do, "its own"
 		} else {
 			where += "; none of its own: " + err.Error()
 		}
@@ -89,7 +89,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 		// A worker that serves many clients is woken for one frame at a time; one that serves one takes them together.
 		config.Listen, config.Apart, c.Client.Apart = slices.Repeat(config.Listen, c.ServerWorkers), true, true
 	}
-	server, err := tcpscale.StartServer(c.Place, config, c.ServerWorkers)
+	server, err := tcpscale.StartServer(c.Launcher, config, c.ServerWorkers)
 	if err != nil {
 		return nil, err
 	}
@@ -97,10 +97,10 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	c.Client.Targets = server.Listen
 	m := measuring{
 		before: readMemory(), server: server.Report, tick: c.Tick, ends: c.Ends,
-		conditions: func() []Condition { return conditions(c.Place, where, files) },
+		conditions: func() []Condition { return conditions(c.Launcher, where, files) },
 	}
 	run := tcpscale.ClientRun{
-		Place: c.Place, Config: c.Client, Workers: c.ClientWorkers, For: c.Hold, Plateau: c.Plateau,
+		Launcher: c.Launcher, Config: c.Client, Workers: c.ClientWorkers, For: c.Hold, Plateau: c.Plateau,
 		Server: server.Report, Tick: m.look,
 	}
 	report, err := run.Run(ctx)

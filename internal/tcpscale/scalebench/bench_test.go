@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 
 func benchConfig() Config {
 	return Config{
-		Place: tcpscale.Place{Command: func() *exec.Cmd {
+		Launcher: tcpscale.Launcher{Command: func() *exec.Cmd {
 			cmd := exec.Command(os.Args[0])
 			cmd.Env = append(os.Environ(), asWorker+"=1")
 			return cmd
