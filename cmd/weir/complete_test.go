@@ -22,7 +22,7 @@ import (
 // takesAnyFile are the flags and arguments for which a shell offers every file.
 func takesAnyFile() []string {
 	return []string{
-		"--admin-token-file", "--token-file", "--stats-token-file", "--psk-file", "--credentials", "--file", "--save",
+		"--admin-token-file", "--token-file", "--stats-token-file", "--psk-file", "--credentials", "--file", "--output",
 		"weir turn import", "weir lb import nfqlb",
 	}
 }
@@ -89,7 +89,7 @@ func TestCompletionOfValues(t *testing.T) {
 		{"lb run -i l|", "lo"},
 		{"lb trace --reason no_backend,flow_table_|", "no_backend,flow_table_full :4"},
 		{"coap get --method P|", "POST PUT PATCH :4"},
-		{"coap get c|", "coap:// coaps:// :6"},
+		{"coap get c|", "coap:// coaps:// coap+tcp:// coaps+tcp:// :6"},
 		{"bench run floods --with coturn,con|", "coturn,conntrack :4"},
 		{"snat plan aws|", "aws-nat aws-regional :4"},
 		{"snat plan ./|", "yaml yml json :8"},

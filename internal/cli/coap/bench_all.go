@@ -71,7 +71,7 @@ is shown with its error, and the others go on. The exit code is 1 if one failed 
 	flags.IntVar(&f.requestsLarge, "requests-large", 50, "requests per client with large payloads (REQS_LARGE)")
 	flags.IntVar(&f.notifies, "notifies", 20, "notifications per client (NOTIFIES)")
 	flags.IntVar(&f.reverseNotifies, "reverse-notifies", 100, "requests of the server and notifications to it, per client (REV_NOTIFIES)")
-	flags.IntVar(&f.payload, "payload", 40, "bytes of payload in requests and responses (PAYLOAD)")
+	flags.IntVar(&f.payload, "payload-size", 40, "bytes of payload in requests and responses (PAYLOAD)")
 	flags.IntVar(&f.payloadMedium, "payload-medium", 400, "bytes of a notification (PAYLOAD_MEDIUM)")
 	flags.IntVar(&f.payloadLarge, "payload-large", 5000, "bytes of payload in blocks (PAYLOAD_LARGE)")
 	flags.IntVar(&f.handshakes, "handshakes", 10, "handshakes of each kind per client")

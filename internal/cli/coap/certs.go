@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/cli"
-	"github.com/weir-lb/weir/internal/coap/credentials"
+	"github.com/weir-lb/weir/internal/dtls/credentials"
 	"github.com/weir-lb/weir/internal/terminal"
 )
 

@@ -97,7 +97,7 @@ func TestCoapBenchAll(t *testing.T) {
 	for want, args := range map[string]string{
 		"give one host":        "coap bench-all coap://localhost",
 		`--tests: "some"; use`: "coap bench-all localhost --tests some",
-		"between 0 and 8000":   "coap bench-all localhost --payload 9000",
+		"between 0 and 8000":   "coap bench-all localhost --payload-size 9000",
 	} {
 		if _, _, err := clitest.Both(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)

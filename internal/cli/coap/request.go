@@ -68,7 +68,7 @@ func newRequestCommand(method message.Code, name, short, long, example string) *
 				}
 			}
 			if asJSON && save != "" {
-				return cli.UsageError(errors.New("give --json or --save"))
+				return cli.UsageError(errors.New("give --json or --output"))
 			}
 			return runRequest(cmd, method, args[0], &f, save, asJSON)
 		},
@@ -77,7 +77,7 @@ func newRequestCommand(method message.Code, name, short, long, example string) *
 	if method == message.GET {
 		cmd.Flags().StringVar(&other, "method", "", "send another method: GET, POST, PUT, DELETE, FETCH, PATCH or IPATCH; each has a command of its own")
 	}
-	cmd.Flags().StringVarP(&save, "save", "o", "", "write the payload of the response to this file, or with - to standard output, and show nothing else")
+	cmd.Flags().StringVarP(&save, "output", "o", "", "write the payload of the response to this file, or with - to standard output, and show nothing else")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

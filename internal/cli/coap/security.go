@@ -3,6 +3,7 @@ package coap
 import (
 	"encoding/hex"
 	"fmt"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -57,7 +58,7 @@ func (f *securityFlags) security() (client.Security, error) {
 		if (f.files.Chain != "" || f.files.RawKey != "") && len(f.files.Trust) == 0 && !f.files.TrustAll {
 			return s, fmt.Errorf("whom to trust is not said; give --trust FILE with the certificate or raw public key to trust, or --trust-all for tests")
 		}
-		if s.Credentials, err = f.files.Load(); err != nil {
+		if s.Credentials, err = f.files.Load(time.Now()); err != nil {
 			return s, err
 		}
 	}

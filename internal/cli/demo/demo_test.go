@@ -164,7 +164,7 @@ func TestDemoNamesTheNodeThatDies(t *testing.T) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if code := d.ends(); code != cli.ExitFailure || !strings.Contains(d.view.String(), "node2 ended (signal: killed)") || d.out.Len() > 0 {
+	if code := d.ends(); code != cli.ExitFailure || !strings.Contains(d.view.String(), "node2 ended before its time, signal: killed") || d.out.Len() > 0 {
 		t.Errorf("exit code %d, stdout %q\n%s", code, &d.out, d.view)
 	}
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"encoding/hex"
 	"strings"
 	"testing"
@@ -13,11 +14,11 @@ func TestDiagnostic(t *testing.T) {
 	for give, want := range map[string]string{
 		"00": "0", "1b000000e8d4a51000": "1000000000000", "1bffffffffffffffff": "18446744073709551615", "3bffffffffffffffff": "-18446744073709551616",
 		"3903e7": "-1000", "f90000": "0.0", "f98000": "-0.0", "f93c00": "1.0", "fb3ff199999999999a": "1.1", "f97bff": "65504.0", "fa47c35000": "100000.0",
-		"fb7e37e43c8800759c": "1e+300", "f90001": "5.960464477539063e-08", "f9c400": "-4.0", "f97c00": "Infinity", "f97e00": "NaN", "f9fc00": "-Infinity",
+		"fb7e37e43c8800759c": "1.0e+300", "f90001": "5.960464477539063e-8", "f9c400": "-4.0", "f97c00": "Infinity", "f97e00": "NaN", "f9fc00": "-Infinity",
 		"f4": "false", "f5": "true", "f6": "null", "f7": "undefined", "f0": "simple(16)", "f8ff": "simple(255)",
 		"c074323031332d30332d32315432303a30343a30305a": `0("2013-03-21T20:04:00Z")`, "4401020304": "h'01020304'", "62225c": `"\"\\"`,
 		"8301820203820405": "[1, [2, 3], [4, 5]]", "a201020304": "{1: 2, 3: 4}", "826161a161626163": `["a", {"b": "c"}]`,
-		"5f42010243030405ff": "(_ h'0102', h'030405')", "9fff": "[_ ]", "bf61610161629f0203ffff": `{_ "a": 1, "b": [_ 2, 3]}`,
+		"5f42010243030405ff": "(_ h'0102', h'030405')", "9fff": "[_ ]", "5fff": "''_", "7fff": `""_`, "62c3bc": `"\u00fc"`, "c249010000000000000000": "18446744073709551616", "bf61610161629f0203ffff": `{_ "a": 1, "b": [_ 2, 3]}`,
 	} {
 		b, err := hex.DecodeString(give)
 		if err != nil {
@@ -35,6 +36,22 @@ func TestDiagnostic(t *testing.T) {
 		if got, ok := Diagnostic(b); ok {
 			t.Errorf("%s is shown as %s", broken, got)
 		}
+	}
+}
+
+// What a server sends costs a bounded time and text: 16 MiB are a payload's limit.
+func TestDiagnosticIsBounded(t *testing.T) {
+	long := func(head string, n int) []byte { return append([]byte(head), make([]byte, n)...) }
+	for name, item := range map[string][]byte{
+		"a long document": long("\x5a\x00\x10\x00\x00", 0x100000),
+		"a long text":     append([]byte("\x9a\x00\x0f\x00\x00"), bytes.Repeat([]byte{0xf7}, 0xf0000)...),
+	} {
+		if text, ok := Diagnostic(item); ok {
+			t.Errorf("%s is shown in %d bytes", name, len(text))
+		}
+	}
+	if text, ok := Diagnostic(long("\x9a\x00\x0f\x00\x00", 0xf0000)); !ok || len(text) != 3*0xf0000 {
+		t.Errorf("a million zeros: %d bytes", len(text))
 	}
 }
 

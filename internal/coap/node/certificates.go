@@ -6,15 +6,22 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weir-lb/weir/internal/coap/credentials"
+	"github.com/weir-lb/weir/internal/dtls/credentials"
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 )
 
 // keys are the credentials of a node, as its listeners use them. A reload replaces what the pointers hold; sessions go on.
 type keys struct {
-	psk    atomic.Pointer[Credentials]
-	dtls   *atomic.Pointer[handshake.Credentials] // nil: none
-	loaded atomic.Pointer[credentials.Loaded]     // of the files; nil: none
+	psk  atomic.Pointer[Credentials]
+	dtls *atomic.Pointer[handshake.Credentials] // nil: none
+}
+
+// certificates are those of now, which may be none.
+func (k *keys) certificates() *handshake.Credentials {
+	if k.dtls == nil {
+		return new(handshake.Credentials)
+	}
+	return k.dtls.Load()
 }
 
 // CheckCredentials reads the files of keys and certificates without using them.
@@ -22,7 +29,8 @@ func (c *Config) CheckCredentials() error {
 	if _, err := LoadCredentials(c.PSKFile, c.demo()); err != nil {
 		return err
 	}
-	_, err := c.files().Load(time.Now())
+	files := c.files()
+	_, err := files.Load(time.Now())
 	return err
 }
 
@@ -41,22 +49,21 @@ func (n *Node) loadKeys() error {
 		return err
 	}
 	n.keys.dtls = new(atomic.Pointer[handshake.Credentials])
-	n.keys.dtls.Store(&loaded.Credentials)
-	n.keys.loaded.Store(loaded)
+	n.keys.dtls.Store(loaded)
 	return nil
 }
 
 // loadFiles reads the certificate files; without any, and with the demo credentials, it makes a certificate. nil: there are none.
-func (n *Node) loadFiles() (*credentials.Loaded, error) {
+func (n *Node) loadFiles() (*handshake.Credentials, error) {
 	files := n.cfg.files()
-	if !n.cfg.demo() || files.PrivateKey != "" {
-		if files.Empty() {
+	if !n.cfg.demo() || n.cfg.PrivateKey != "" {
+		if !files.Given() {
 			return nil, nil
 		}
 		return files.Load(time.Now())
 	}
 	made, err := credentials.Ephemeral(demoHosts())
-	if err != nil || files.Empty() {
+	if err != nil || !files.Given() {
 		return made, err
 	}
 	trusted, err := files.Load(time.Now())
@@ -93,13 +100,12 @@ func (n *Node) reload() error {
 	if err != nil {
 		return err
 	}
-	if n.keys.loaded.Load() != nil && !n.cfg.files().Empty() {
+	if files := n.cfg.files(); n.cfg.Credentials == nil && files.Given() {
 		loaded, err := n.loadFiles()
 		if err != nil {
 			return err
 		}
-		n.keys.dtls.Store(&loaded.Credentials)
-		n.keys.loaded.Store(loaded)
+		n.keys.dtls.Store(loaded)
 	}
 	n.keys.psk.Store(psk)
 	return nil

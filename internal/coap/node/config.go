@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/cluster"
-	"github.com/weir-lb/weir/internal/coap/credentials"
+	"github.com/weir-lb/weir/internal/dtls/credentials"
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 )
 
@@ -266,12 +266,20 @@ func (c *Config) demo() bool {
 
 // files are the certificate files of the configuration.
 func (c *Config) files() credentials.Files {
-	return credentials.Files{Certificate: c.Certificate, PrivateKey: c.PrivateKey, Trust: c.Trust, TrustAll: c.TrustAll}
+	f := credentials.Files{
+		Chain: c.Certificate, Key: c.PrivateKey, Trust: c.Trust, TrustAll: c.TrustAll,
+		Keys: credentials.Keys{Chain: "certificate", Key: "private_key", Trust: "trust"},
+	}
+	if f.Chain == "" {
+		f.Key, f.RawKey = "", c.PrivateKey
+	}
+	return f
 }
 
 // CredentialFiles are the files of keys and certificates, to watch for a change.
 func (c *Config) CredentialFiles() []string {
-	names := c.files().Names()
+	files := c.files()
+	names := files.Names()
 	if c.PSKFile != "" {
 		names = append(names, c.PSKFile)
 	}

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/cluster"
-	"github.com/weir-lb/weir/internal/coap/credentials"
 	"github.com/weir-lb/weir/internal/coap/resource"
 	"github.com/weir-lb/weir/internal/coap/stream/streamserver"
 	"github.com/weir-lb/weir/internal/dtls/engine"
@@ -195,7 +194,7 @@ func (n *Node) listenStream(l *listener, addr netip.AddrPort) (err error) {
 	}
 	if l.secure {
 		if cfg.TLS = n.cfg.TLSConfig; cfg.TLS == nil {
-			cfg.TLS = credentials.ServerTLS(n.keys.loaded.Load, n.cfg.clientAuth())
+			cfg.TLS = serverTLS(n.keys.certificates, n.cfg.clientAuth())
 		}
 	}
 	if l.streams, err = streamserver.Open(cfg); err != nil {

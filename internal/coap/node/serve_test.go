@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fxamacker/cbor/v2"
+
 	"github.com/weir-lb/weir/internal/coap/message"
 	"github.com/weir-lb/weir/internal/dtls/engine"
 )
@@ -101,6 +103,23 @@ func TestContextFields(t *testing.T) {
 	small := []field{{"port", 40163}, {"via", "x"}, {"on", true}, {"n", 23}, {"m", 24}}
 	if got := hex.EncodeToString(render(message.CBOR, "context", small)); got != "a5"+"64706f7274"+"199ce3"+"63766961"+"6178"+"626f6e"+"f5"+"616e"+"17"+"616d"+"1818" {
 		t.Errorf("CBOR %s", got)
+	}
+}
+
+// Another implementation reads what a server sends in CBOR; ports are signed, as Californium sends them.
+func TestCBORIsRead(t *testing.T) {
+	head, groups := []field{{"a", 0}, {"b", 65536}}, []group{{"coap://[::1]:1", []field{{"c", 1 << 40}}}}
+	history := []received{{"R1", 1 << 41, netip.MustParseAddrPort("127.0.0.1:60000")}, {"R2", 1<<41 + 1, netip.MustParseAddrPort("[::1]:500")}}
+	for want, encoded := range map[string][]byte{
+		`{"ip": "::1", "on": false, "x": "?", "n": 255, "m": 256}`:     render(message.CBOR, "context", []field{{"ip", "::1"}, {"on", false}, {"x", "\xff"}, {"n", 255}, {"m", 256}}),
+		`{"a": 0, "b": 65536, "coap://[::1]:1": {"c": 1099511627776}}`: renderGroups(message.CBOR, head, groups),
+		`[{"systemstart": 1099511627776}, {"rid": "R1", "time": 2199023255552, "ep": h'7f000001', "port": -5536}, ` +
+			`{"rid": "R2", "time": 2199023255553, "ep": h'00000000000000000000000000000001', "port": 500}]`: receivedCBOR(1<<40, history, true),
+		`[{"systemstart": 1}, {"rid": "R1", "time": 2199023255552}]`: receivedCBOR(1, history[:1], false),
+	} {
+		if got, err := cbor.Diagnose(encoded); err != nil || got != want {
+			t.Errorf("%s, %v\nwant %s", got, err, want)
+		}
 	}
 }
 

@@ -146,7 +146,7 @@ services:
 	}
 }
 
-// consistent holds live flows to live replies and back.
+// consistent holds live flows to live replies and back. A flow that ended may leave its reply for the next flow in its slot to free.
 func consistent(t *testing.T, d *Datapath) {
 	t.Helper()
 	now := d.now()
@@ -176,7 +176,9 @@ func consistent(t *testing.T, d *Datapath) {
 			}
 			seen[slot.Fingerprint] = true
 			if flows[number] != slot.Fingerprint {
-				orphans++
+				if d.tables.Entries[number].Reply != slot.Fingerprint { // else the next flow in this slot frees it
+					orphans++
+				}
 				continue
 			}
 			delete(flows, number)
@@ -186,7 +188,7 @@ func consistent(t *testing.T, d *Datapath) {
 		t.Errorf("flow %d lives without its reply %x", number, reply)
 	}
 	if orphans > 0 {
-		t.Errorf("%d replies live without a flow", orphans)
+		t.Errorf("%d replies live without a flow, and no flow will free them", orphans)
 	}
 }
 

@@ -102,6 +102,9 @@ func (s *Session) Open(datagram []byte, each, reply func([]byte)) error {
 		}
 		s.mu.Lock()
 		typ, payload, _, verdict := s.result.Association.Open(&s.scratch, &r)
+		if verdict == record.Opened && typ == record.ApplicationData {
+			s.result.Final.Drop() // the server has our last flight
+		}
 		s.mu.Unlock()
 		switch {
 		case verdict == record.Spent:

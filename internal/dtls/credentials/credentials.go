@@ -1,25 +1,13 @@
-// Package credentials reads certificates, private keys and raw public keys from PEM files, for DTLS and TLS.
-//
-//	CERTIFICATE                               of a chain, or trusted to sign
-//	PRIVATE KEY, EC PRIVATE KEY, RSA PRIVATE KEY
-//	PUBLIC KEY                                a raw public key to trust (RFC 7250)
-//
-// Errors name the file and the remedy, never a key. Files have at most 1 MiB.
 package credentials
 
 import (
-	"bytes"
-	"crypto"
 	"crypto/x509"
-	"encoding/pem"
-	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/weir-lb/weir/internal/dtls/handshake"
-	"github.com/weir-lb/weir/internal/readfile"
 )
-
-const maxFile = 1 << 20 // bytes
 
 // Files names where the credentials are. Empty fields: none of that kind.
 type Files struct {
@@ -27,25 +15,37 @@ type Files struct {
 	Key      string   // private key of Chain; empty: it is in the same file
 	RawKey   string   // private key whose public part is all that peers get (RFC 7250); not with Chain
 	Trust    []string // certificates that sign peers' ones, and peers' raw public keys
-	TrustAll bool     // trust every peer that proves to have the key of its certificate
+	TrustAll bool     // trust every peer that proves to have the key of its certificate, or of its raw public key
+	Keys     Keys
 }
+
+// Keys are the keys of a configuration that errors begin with, Key also those of RawKey. Empty: errors begin with the file.
+type Keys struct{ Chain, Key, Trust string }
 
 // Given reports whether there is anything to load.
-func (f *Files) Given() bool {
-	return f.Chain != "" || f.Key != "" || f.RawKey != "" || len(f.Trust) > 0 || f.TrustAll
+func (f *Files) Given() bool { return len(f.Names()) > 0 || f.TrustAll }
+
+// Names returns the files, to watch them for a change.
+func (f *Files) Names() (names []string) {
+	for _, name := range append([]string{f.Chain, f.Key, f.RawKey}, f.Trust...) {
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
-// Load reads the files.
-func (f *Files) Load() (*handshake.Credentials, error) {
+// Load reads the files. An own certificate must be valid at now.
+func (f *Files) Load(now time.Time) (*handshake.Credentials, error) {
 	c := &handshake.Credentials{TrustAll: f.TrustAll}
 	switch {
 	case f.Key != "" && f.Chain == "":
-		return nil, fmt.Errorf("%s: a key without its certificates; name their file too, or use the key as a raw public key", f.Key)
+		return nil, keyed(f.Keys.Key, fmt.Errorf("%s: a key without its certificates; name their file too, or use the key as a raw public key", f.Key))
 	case f.RawKey != "" && f.Chain != "":
-		return nil, fmt.Errorf("%s: certificates and a raw public key at once; leave one of them out", f.RawKey)
+		return nil, keyed(f.Keys.Key, fmt.Errorf("%s: certificates and a raw public key at once; leave one of them out", f.RawKey))
 	}
 	if f.Chain != "" || f.RawKey != "" {
-		own, err := f.own()
+		own, err := f.own(now)
 		if err != nil {
 			return nil, err
 		}
@@ -54,144 +54,127 @@ func (f *Files) Load() (*handshake.Credentials, error) {
 	return c, f.trust(c)
 }
 
+// keyed puts a key of the configuration in front of an error.
+func keyed(key string, err error) error {
+	if key == "" {
+		return err
+	}
+	return fmt.Errorf("%s: %w", key, err)
+}
+
 // own is what proves who we are.
-func (f *Files) own() (*handshake.Certificate, error) {
+func (f *Files) own(now time.Time) (*handshake.Certificate, error) {
 	var chain [][]byte
-	keyFile := f.RawKey
+	path := f.RawKey
 	if f.Chain != "" {
-		blocks, err := read(f.Chain)
-		if err != nil {
-			return nil, err
+		var err error
+		if chain, err = readChain(f.Chain, now); err != nil {
+			return nil, keyed(f.Keys.Chain, err)
 		}
-		for _, b := range blocks {
-			if b.Type == "CERTIFICATE" {
-				chain = append(chain, b.Bytes)
-			}
-		}
-		if len(chain) == 0 {
-			return nil, fmt.Errorf("%s: no CERTIFICATE block; write the certificate of the key first, and those that sign it behind", f.Chain)
-		}
-		if keyFile = f.Key; keyFile == "" {
-			keyFile = f.Chain
+		if path = f.Key; path == "" {
+			path = f.Chain
 		}
 	}
-	key, err := readKey(keyFile)
+	key, err := readKey(path)
 	if err != nil {
-		return nil, err
+		return nil, keyed(f.Keys.Key, err)
 	}
 	own, err := handshake.NewCertificate(chain, key)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", keyFile, err)
+		return nil, keyed(f.Keys.Key, fmt.Errorf("%s does not fit: %w", path, err))
 	}
 	return own, nil
 }
 
-// trust adds whom to trust.
-func (f *Files) trust(c *handshake.Credentials) error {
-	var keys [][]byte
-	for _, path := range f.Trust {
-		blocks, err := read(path)
-		if err != nil {
-			return err
-		}
-		found := false
-		for _, b := range blocks {
-			switch b.Type {
-			case "CERTIFICATE":
-				certificate, err := x509.ParseCertificate(b.Bytes)
-				if err != nil {
-					return fmt.Errorf("%s: %w", path, err)
-				}
-				if c.Roots == nil {
-					c.Roots = x509.NewCertPool()
-				}
-				c.Roots.AddCert(certificate)
-			case "PUBLIC KEY":
-				if _, err := x509.ParsePKIXPublicKey(b.Bytes); err != nil {
-					return fmt.Errorf("%s: %w", path, err)
-				}
-				keys = append(keys, b.Bytes)
-			default:
-				continue
-			}
-			found = true
-		}
-		if !found {
-			return fmt.Errorf("%s: neither a CERTIFICATE nor a PUBLIC KEY block to trust", path)
-		}
-	}
-	if len(keys) > 0 {
-		c.RawKey = func(spki []byte) bool {
-			for _, key := range keys {
-				if bytes.Equal(key, spki) {
-					return true
-				}
-			}
-			return false
-		}
-	}
-	return nil
-}
-
-// read returns the blocks of a PEM file.
-func read(path string) ([]*pem.Block, error) {
-	text, err := readfile.Read(path, maxFile)
-	if err != nil {
-		return nil, err
-	}
-	var blocks []*pem.Block
-	for {
-		var b *pem.Block
-		if b, text = pem.Decode(text); b == nil {
-			break
-		}
-		blocks = append(blocks, b)
-	}
-	if len(blocks) == 0 {
-		return nil, fmt.Errorf("%s: no PEM block; convert it, for example with: openssl x509 -inform DER, or openssl pkey -inform DER", path)
-	}
-	return blocks, nil
-}
-
-// readKey returns the first private key of a PEM file.
-func readKey(path string) (crypto.Signer, error) {
+// readChain returns the certificates of a file, of which the first must be valid at now.
+func readChain(path string, now time.Time) (chain [][]byte, err error) {
 	blocks, err := read(path)
 	if err != nil {
 		return nil, err
 	}
 	for _, b := range blocks {
-		key, known, err := parseKey(b)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
+		if b.Type != "CERTIFICATE" {
+			continue
 		}
-		if known {
-			return key, nil
+		if len(chain) == 0 {
+			if err := valid(b.Bytes, now); err != nil {
+				return nil, fmt.Errorf("%s: %w", b.at, err)
+			}
 		}
+		chain = append(chain, b.Bytes)
 	}
-	return nil, fmt.Errorf("%s: no PRIVATE KEY block", path)
+	if len(chain) == 0 {
+		return nil, fmt.Errorf("%s: no CERTIFICATE block; write the certificate of the key first, and those that sign it behind", path)
+	}
+	return chain, nil
 }
 
-// parseKey reads a private key; known is false for blocks of other kinds.
-func parseKey(b *pem.Block) (key crypto.Signer, known bool, err error) {
-	var parsed any
-	switch b.Type {
-	case "ENCRYPTED PRIVATE KEY":
-		return nil, true, errors.New("the private key is encrypted; decrypt it with: openssl pkey -in FILE -out PLAIN-FILE")
-	case "PRIVATE KEY":
-		parsed, err = x509.ParsePKCS8PrivateKey(b.Bytes)
-	case "EC PRIVATE KEY":
-		parsed, err = x509.ParseECPrivateKey(b.Bytes)
-	case "RSA PRIVATE KEY":
-		parsed, err = x509.ParsePKCS1PrivateKey(b.Bytes)
-	default:
-		return nil, false, nil
+func valid(der []byte, now time.Time) error {
+	c, err := x509.ParseCertificate(der)
+	switch {
+	case err != nil:
+		return err
+	case now.After(c.NotAfter):
+		return fmt.Errorf("the certificate ended on %s; renew it", c.NotAfter.Format(time.DateOnly))
+	case now.Before(c.NotBefore):
+		return fmt.Errorf("the certificate begins on %s only; look at the clock, or take another one", c.NotBefore.Format(time.DateOnly))
 	}
+	return nil
+}
+
+// trust adds whom to trust.
+func (f *Files) trust(c *handshake.Credentials) error {
+	keys := map[string]bool{}
+	for i, path := range f.Trust {
+		if err := trust(path, c, keys); err != nil {
+			if f.Keys.Trust != "" {
+				err = fmt.Errorf("%s[%d]: %w", f.Keys.Trust, i, err)
+			}
+			return err
+		}
+	}
+	if len(keys) > 0 {
+		c.RawKey = func(spki []byte) bool { return keys[string(spki)] }
+	}
+	return nil
+}
+
+// trust adds what a file holds to the roots and to keys.
+func trust(path string, c *handshake.Credentials, keys map[string]bool) error {
+	blocks, err := read(path)
 	if err != nil {
-		return nil, true, fmt.Errorf("the private key: %w", err)
+		return err
 	}
-	key, ok := parsed.(crypto.Signer)
-	if !ok {
-		return nil, true, fmt.Errorf("a private key of type %T cannot sign", parsed)
+	found := false
+	for _, b := range blocks {
+		switch {
+		case b.Type == "CERTIFICATE":
+			certificate, err := x509.ParseCertificate(b.Bytes)
+			if err != nil {
+				return fmt.Errorf("%s: %w", b.at, err)
+			}
+			if c.Roots == nil {
+				c.Roots = x509.NewCertPool()
+			}
+			c.Roots.AddCert(certificate)
+			found = true
+		case b.Type == "PUBLIC KEY":
+			public, err := x509.ParsePKIXPublicKey(b.Bytes)
+			if err != nil {
+				return fmt.Errorf("%s: %w", b.at, err)
+			}
+			spki, err := x509.MarshalPKIXPublicKey(public) // the one form that peers send
+			if err != nil {
+				return fmt.Errorf("%s: %w", b.at, err)
+			}
+			keys[string(spki)] = true
+			found = true
+		case strings.Contains(b.Type, "PRIVATE"):
+			return fmt.Errorf("%s: a private key; a file to trust holds certificates and public keys", b.at)
+		}
 	}
-	return key, true, nil
+	if !found {
+		return fmt.Errorf("%s: neither a CERTIFICATE nor a PUBLIC KEY block to trust", path)
+	}
+	return nil
 }

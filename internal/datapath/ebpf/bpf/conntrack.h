@@ -391,6 +391,47 @@ static __always_inline __u32 flow_evict(struct pkt *p)
 	return NO_NUMBER;
 }
 
+/* Claims the slot of a reply. It may have been renewed since fingerprint and meta were read. */
+static __always_inline bool reply_take(struct table_slot *slot, __u64 fingerprint, __u64 meta)
+{
+	__u64 renewed;
+
+	if (table_take(slot, fingerprint, meta))
+		return true;
+	renewed = *(volatile __u64 *)&slot->meta;
+	return meta_number(renewed) == meta_number(meta) && table_take(slot, fingerprint, renewed);
+}
+
+/* After r's flow took the slot of a reply from the flow number: that flow has ended, but
+ * another CPU may have made it anew in the same moment, with a reply that looks the same
+ * in the same slot. It then ends once more, here or where it is made (reply_kept): each
+ * side writes first and then looks. One that found another slot for its reply ends too;
+ * the next flow in its slot frees that. 0: it is proven by now and keeps its reply. */
+__noinline int reply_taken(struct reservation *r, __u32 number, __u64 fingerprint)
+{
+	struct flow_entry *entry = entry_at(number);
+	struct table_slot *flow = table_at(&flows, number);
+	__u64 meta;
+
+	if (!r || !entry || !flow || *(volatile __u64 *)&flow->fingerprint == FINGERPRINT_BUSY) /* being made */
+		return 1;
+	meta = *(volatile __u64 *)&flow->meta;
+	if (!alive(meta, r->now) || *(volatile __u64 *)&entry->reply != fingerprint)
+		return 1;
+	if (meta_proven(meta))
+		return 0;
+	return __sync_bool_compare_and_swap(&flow->meta, meta, meta_ended(meta, r->now));
+}
+
+/* Whether the flow number, just published, still has its reply: see reply_taken. */
+static __always_inline bool reply_kept(const struct reservation *r, __u32 number)
+{
+	const struct table_slot *slot = table_at(&replies, r->at);
+
+	return slot && *(volatile __u64 *)&slot->fingerprint == r->fingerprint &&
+	       meta_number(*(volatile __u64 *)&slot->meta) == (number & 0xffffff);
+}
+
 __noinline __u32 reply_evict_once(struct reservation *r, __u64 fingerprint)
 {
 	const struct service *service;
@@ -428,7 +469,12 @@ __noinline __u32 reply_evict_once(struct reservation *r, __u64 fingerprint)
 		if (alive(meta, r->now))
 			count_evicted(meta);
 	}
-	return table_take(slot, v->fingerprint, v->meta) ? v->number : EVICT_AGAIN;
+	if (!reply_take(slot, v->fingerprint, v->meta))
+		return EVICT_AGAIN;
+	if (meta_number(v->meta) == r->number || reply_taken(r, meta_number(v->meta), v->fingerprint))
+		return v->number;
+	*(volatile __u64 *)&slot->fingerprint = v->fingerprint;
+	return EVICT_AGAIN;
 }
 
 /* The same in replies: the flow of the reply ends with it. */
@@ -497,8 +543,12 @@ static __always_inline int reply_reserve_here(struct reservation *r)
 				return 0;
 		}
 		/* Two CPUs may want it for two flows, or one for another key. */
-		if (!table_take(slot, fingerprint, meta))
+		if (!reply_take(slot, fingerprint, meta))
 			return 0;
+		if (meta_number(meta) != r->number && !reply_taken(r, meta_number(meta), fingerprint)) {
+			*(volatile __u64 *)&slot->fingerprint = fingerprint;
+			return 0;
+		}
 	} else {
 		at = replies_claim(fingerprint, r->now);
 		if (at == NO_NUMBER)
@@ -519,6 +569,7 @@ static __always_inline int reply_reserve_here(struct reservation *r)
 		return 0;
 	}
 	r->fingerprint = fingerprint;
+	r->at = at;
 	return 1;
 }
 
@@ -871,7 +922,15 @@ static __always_inline int flow_make(struct pkt *p, __u32 flags, bool here)
 	entry->target = target;
 	entry->service = service->id;
 	entry->hop = NO_NUMBER;
-	table_publish(slot, p->fingerprint, meta_of(expiry, state, target));
+	if (service->mode != MODE_NAT) {
+		table_publish(slot, p->fingerprint, meta_of(expiry, state, target));
+	} else {
+		table_publish_first(slot, p->fingerprint, meta_of(expiry, state, target));
+		if (!reply_kept(&p->reservation, number)) {
+			__sync_val_compare_and_swap(&slot->meta, meta_of(expiry, state, target), meta_ended(target, p->now));
+			return REASON_FLOW_TABLE_FULL;
+		}
+	}
 	if (service->layouts)
 		checked_forget(p);
 	p->number = number;

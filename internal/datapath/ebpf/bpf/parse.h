@@ -67,6 +67,8 @@ struct reservation {
 	__u64 rank;       /* of the chosen candidate, see reserve_taken */
 	__u32 chosen;
 	__u32 young;      /* candidates that young handshakes have */
+	__u32 at;         /* out: the slot of the reply */
+	__u32 pad2;
 	struct victim victim;
 };
 

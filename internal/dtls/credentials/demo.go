@@ -5,7 +5,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -134,7 +133,7 @@ func issue(subject string, parent *issued, edit func(*x509.Certificate)) (*issue
 
 // Ephemeral makes a self-signed server certificate for tests, whose key nobody else has and which ends with the process. Every raw
 // public key of a client is trusted, as by Californium's servers.
-func Ephemeral(hosts []string) (*Loaded, error) {
+func Ephemeral(hosts []string) (*handshake.Credentials, error) {
 	own, err := issue("Weir demo server", nil, func(t *x509.Certificate) {
 		t.KeyUsage, t.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 		name(t, hosts)
@@ -146,10 +145,14 @@ func Ephemeral(hosts []string) (*Loaded, error) {
 	if err != nil {
 		return nil, fmt.Errorf("demo certificate: %w", err)
 	}
-	return &Loaded{
-		Credentials: handshake.Credentials{
-			Certificates: []*handshake.Certificate{certificate}, RawKey: func([]byte) bool { return true },
-		},
-		TLS: &tls.Certificate{Certificate: [][]byte{own.cert.Raw}, PrivateKey: own.key},
-	}, nil
+	return &handshake.Credentials{Certificates: []*handshake.Certificate{certificate}, RawKey: func([]byte) bool { return true }}, nil
+}
+
+// public returns the public key of a signer as PEM.
+func public(key *ecdsa.PrivateKey) ([]byte, error) {
+	spki, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: spki}), nil
 }
