@@ -47,7 +47,7 @@ type summary struct {
 	ended   []*result
 	builds  map[string]*bytes.Buffer
 	runs    []string // whose end is still to come
-	broken  []string // what went wrong beside tests
+	broken  []string // what went wrong apart from tests
 	red     bool     // a package failed in the run that goes on
 	flaky   []*result
 }

@@ -9,7 +9,7 @@ import (
 //go:embed tcpstats
 var tcpstats embed.FS
 
-// TCPStats serves the page of `weir tcp stats` at / and its files beside it. It reads api/events and api/history of the
+// TCPStats serves the page of `weir tcp stats` at / and its files. It reads api/events and api/history of the
 // service that serves it (internal/tcpscale/stats), and nothing of another host.
 func TCPStats() http.Handler {
 	files, err := fs.Sub(tcpstats, "tcpstats")

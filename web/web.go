@@ -1,5 +1,5 @@
 // Package web holds the dashboard: one page and its script, embedded in the binary and
-// served by the admin door of every running part.
+// served by the admin API of every running part.
 //
 // The page knows nothing of parts. It reads /metrics each two seconds and draws what it
 // finds: counters as rates, gauges as values, each with its last minutes. So a new
@@ -17,7 +17,7 @@ import (
 //go:embed index.html app.js users.js style.css
 var files embed.FS
 
-// Handler serves the page at / and its files beside it.
+// Handler serves the page at / and its files.
 func Handler() http.Handler { return page(files) }
 
 // page serves files that a browser may take from here alone.

@@ -32,7 +32,7 @@ func TestPageIsWhole(t *testing.T) {
 	}
 	for _, m := range named {
 		switch m[1] {
-		case "data:,", "metrics", "status": // the admin door's own
+		case "data:,", "metrics", "status": // the admin API's own
 		default:
 			if got := get(t, "/"+m[1]); got.Code != http.StatusOK {
 				t.Errorf("%s: %d", m[1], got.Code)

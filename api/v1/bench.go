@@ -7,7 +7,7 @@ import "time"
 type BenchResult struct {
 	Format     int               `json:"format"`               // version of this form; 1
 	Scenario   string            `json:"scenario"`             // what ran, such as udp-echo
-	Path       string            `json:"road"`                 // the path, such as direct, weir nat or iptables
+	Path       string            `json:"road"`                 // the path, such as direct, weir nat or iptables; the key keeps its first name, for programs that read it
 	Parameters map[string]string `json:"parameters,omitempty"` // knobs of the run; absent: none
 	Machine    BenchMachine      `json:"machine"`              // numbers of two machines do not compare
 	Started    time.Time         `json:"started"`              // wall clock

@@ -17,7 +17,7 @@ type NATBench struct {
 	Cores    int           `json:"cores"`         // that the run could use
 	Kernel   string        `json:"kernel"`        // release
 	Network  string        `json:"network"`       // loopback of a namespace, or of the host
-	Paths    []NATBenchRow `json:"roads"`         // the ways to the echo server
+	Paths    []NATBenchRow `json:"roads"`         // the paths to the echo server; the key keeps its first name, as in BenchResult
 }
 
 // NATBenchRow is one way to the echo server. Costs are medians over the rounds in microseconds; a request is one datagram each way.
@@ -27,7 +27,7 @@ type NATBenchRow struct {
 	Rate       float64 `json:"requests_per_s"`             // answered
 	Lost       int     `json:"lost"`                       // requests sent again, in all rounds
 	ProxyCPU   float64 `json:"proxy_us_per_datagram"`      // of its own processes; 0 for kernel paths
-	ProxyMin   float64 `json:"proxy_us_per_datagram_min"`  // least of the rounds
+	ProxyMin   float64 `json:"proxy_us_per_datagram_min"`  // minimum of the rounds
 	ProxyMax   float64 `json:"proxy_us_per_datagram_max"`  // most of the rounds
 	PerRequest float64 `json:"proxy_ms_per_1000_requests"` // milliseconds of its own processes
 	TotalCPU   float64 `json:"total_us_per_request"`       // load, path and echo server together

@@ -25,7 +25,7 @@ type EBPFInterface struct {
 	Hook   string   `json:"hook" label:"hook"`                                                                                                                      // xdp or tcx
 	Why    string   `json:"why"`                                                                                                                                    // why this hook, for people
 	Gone   bool     `json:"gone,omitempty" metric:"weir_attached" when:"false" help:"1 for each interface with a program, by hook; 0 while the interface is gone."` // the interface is not there
-	Beside []string `json:"beside,omitempty"`                                                                                                                       // other programs on the hook when Weir attached; absent: none
+	Others []string `json:"beside,omitempty"`                                                                                                                       // other programs on the hook when Weir attached; absent: none
 }
 
 // EBPFTable says how full a table is.

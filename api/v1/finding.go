@@ -12,7 +12,7 @@ type Finding struct {
 	Have   uint64       `json:"have,omitempty"` // value of a limit; absent: the check is of no limit, or it is 0
 	Need   uint64       `json:"need,omitempty"` // value of that limit that is wanted; absent as Have
 	What   string       `json:"what"`           // for people
-	Remedy string       `json:"cure,omitempty"` // a shell command; absent: all is well
+	Remedy string       `json:"cure,omitempty"` // a shell command; absent: all is well. The key keeps its first name, for programs that read it
 }
 
 // FindingLevel is the severity of a finding. A higher level is worse.

@@ -46,7 +46,7 @@ type TCPCondition struct {
 
 // TCPBenchViaOf is what a balancer between both ends adds to a TCPBench.
 type TCPBenchViaOf[Latency any] struct {
-	Path     string       `json:"road"`               // the balancer
+	Path     string       `json:"road"`               // the balancer; the key keeps its first name, as in BenchResult
 	Backends int          `json:"backends"`           // behind it
 	Sources  int          `json:"sources"`            // addresses of the clients
 	Balancer *TCPBalancer `json:"balancer,omitempty"` // what it reports; absent: there is none

@@ -51,8 +51,8 @@ type TurnLoadConnection struct {
 type TurnLoadMoments struct {
 	Count uint64        `json:"count"`    // values
 	Mean  time.Duration `json:"mean_ns"`  // average
-	Min   time.Duration `json:"min_ns"`   // least
-	Max   time.Duration `json:"max_ns"`   // most
+	Min   time.Duration `json:"min_ns"`   // minimum
+	Max   time.Duration `json:"max_ns"`   // maximum
 	Stdev time.Duration `json:"stdev_ns"` // standard deviation
 }
 
@@ -76,8 +76,8 @@ type TurnBenchConnection struct {
 	Total     uint64  `json:"total"`            // datagrams sent
 	Latency   bool    `json:"latency"`          // the next four are known
 	Average   float64 `json:"latency_avg_ms"`   // average
-	Min       float64 `json:"latency_min_ms"`   // least
-	Max       float64 `json:"latency_max_ms"`   // most
+	Min       float64 `json:"latency_min_ms"`   // minimum
+	Max       float64 `json:"latency_max_ms"`   // maximum
 	Stdev     float64 `json:"latency_stdev_ms"` // standard deviation
 	Rate      float64 `json:"packets_per_s"`    // received
 	Reordered uint64  `json:"reordered"`        // arrived after one that was sent later

@@ -155,8 +155,8 @@ func written(o *option, text string) any {
 	return value
 }
 
-// beside is a value just outside of a bound. Of a number whose zero means the default, the first one below 1 is -1.
-func beside(o *option, bound string, by int) any {
+// outside is a value just outside of a bound. Of a number whose zero means the default, the first one below 1 is -1.
+func outside(o *option, bound string, by int) any {
 	if d, err := time.ParseDuration(bound); err == nil && bound != "0" {
 		return (d + time.Duration(by)).String()
 	}
@@ -213,7 +213,7 @@ func (k *optionKind) checkRange(t *testing.T, o *option, low, high string) {
 			continue
 		}
 		tested = true
-		for _, value := range []any{beside(o, low, -1), beside(o, high, 1)} {
+		for _, value := range []any{outside(o, low, -1), outside(o, high, 1)} {
 			if k.accepts(t, file, o, value) {
 				t.Errorf("%s: %s: %v is accepted, the page says %s to %s", k.name, o.path, value, low, high)
 			}

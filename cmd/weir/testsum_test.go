@@ -268,7 +268,7 @@ echo "{\"Action\":\"$action\",\"Package\":\"$pkg\",\"Test\":\"$name\"}"
 				t.Errorf("run again: %q, want %q", asked, c.reruns)
 			}
 			if t.Failed() {
-				t.Logf("it said:\n%s", text)
+				t.Logf("its output:\n%s", text)
 			}
 		})
 	}

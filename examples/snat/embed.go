@@ -1,7 +1,7 @@
 // Package snat holds the scenarios that `weir snat lab` runs when it is given no file.
 package snat
 
-import _ "embed" // the files beside this one
+import _ "embed" // the files in this folder
 
 //go:embed source-document.yaml
 var sourceDocument []byte

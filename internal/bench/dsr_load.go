@@ -189,8 +189,8 @@ func newFlood(g *grid, c *cell) (*flood, error) {
 
 // server starts a TCP server of a path and waits until it listens.
 func (g *grid) server(ctx context.Context, p *path, cmd *exec.Cmd, port int, family string) error {
-	said := &programs.LastLines{}
-	cmd.Stdout, cmd.Stderr = said, said
+	output := &programs.LastLines{}
+	cmd.Stdout, cmd.Stderr = output, output
 	if err := g.running.Start(p.Lab.Namespace(p.servers), cmd); err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func (g *grid) server(ctx context.Context, p *path, cmd *exec.Cmd, port int, fam
 		if listening(cmd.Process.Pid, port, family == "ipv6") {
 			return nil
 		}
-		return fmt.Errorf("%s does not listen on port %d%s", cmd.Path, port, said.Said())
+		return fmt.Errorf("%s does not listen on port %d%s", cmd.Path, port, output.LastOutput())
 	})
 }
 

@@ -370,12 +370,12 @@ func (b *braces) Write(p []byte) (int, error) {
 // list runs weir lb flows, and says how many flows it printed.
 func (r *dumpRun) list(ctx context.Context) (int, error) {
 	var out braces
-	said := &programs.LastLines{}
+	output := &programs.LastLines{}
 	cmd := exec.CommandContext(ctx, r.config.Binary, "lb", "flows", "--json", "--limit", strconv.Itoa(maximumKnown), //nolint:gosec // our own binary
 		"--admin", r.Daemons[0].Admin())
-	cmd.Stdout, cmd.Stderr = &out, said
+	cmd.Stdout, cmd.Stderr = &out, output
 	if err := r.Running.Run(nil, cmd); err != nil {
-		return 0, fmt.Errorf("weir lb flows: %w%s", err, said.Said())
+		return 0, fmt.Errorf("weir lb flows: %w%s", err, output.LastOutput())
 	}
 	return int(out) - 1, nil // the list is an object, too
 }

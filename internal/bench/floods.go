@@ -166,7 +166,7 @@ type floodRun struct {
 	*programs.Stage
 	config  FloodsConfig
 	pids    []int // of what is measured
-	said    programs.LastLines
+	output  programs.LastLines
 	entry   netip.AddrPort // what is flooded
 	notes   []string
 	clients floodClients
@@ -297,7 +297,7 @@ func runFloodCell(ctx context.Context, config FloodsConfig, cell floodCell, resu
 	}
 	after, err := r.usage()
 	if err != nil {
-		return fmt.Errorf("%w%s", err, r.said.Said())
+		return fmt.Errorf("%w%s", err, r.output.LastOutput())
 	}
 	peak.ResidentBytes = max(peak.ResidentBytes, after.ResidentBytes)
 	result.Elapsed = time.Since(started)

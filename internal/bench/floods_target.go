@@ -174,7 +174,7 @@ func (r *floodRun) measured(ctx context.Context) func(*programs.Daemon, error) e
 
 // program starts another program. It is what is measured.
 func (r *floodRun) program(namespace string, cmd *exec.Cmd) error {
-	cmd.Stdout, cmd.Stderr = &r.said, &r.said
+	cmd.Stdout, cmd.Stderr = &r.output, &r.output
 	cmd.WaitDelay = time.Second // a child of a killed supervisor keeps the pipes open, until the network goes
 	if err := r.Running.Start(r.Lab.Namespace(namespace), cmd); err != nil {
 		return err
@@ -351,7 +351,7 @@ func (r *floodRun) startScandium(ctx context.Context) error {
 		return err
 	}
 	return r.until(ctx, "scandium", func() error {
-		if !strings.Contains(r.said.Said(), "READY") {
+		if !strings.Contains(r.output.LastOutput(), "READY") {
 			return errors.New("not ready")
 		}
 		return nil
@@ -361,7 +361,7 @@ func (r *floodRun) startScandium(ctx context.Context) error {
 // until repeats what must succeed before the run begins.
 func (r *floodRun) until(ctx context.Context, name string, ready func() error) error {
 	if err := until(ctx, programs.ReadyTimeout, ready); err != nil {
-		return fmt.Errorf("%s: %w%s", name, err, r.said.Said())
+		return fmt.Errorf("%s: %w%s", name, err, r.output.LastOutput())
 	}
 	return nil
 }

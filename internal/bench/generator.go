@@ -24,7 +24,7 @@ type generator struct {
 	running *programs.Group
 }
 
-// trafficPhase is the JSON of what the generator is told to send.
+// trafficPhase is the JSON of what the generator shall send.
 type trafficPhase struct {
 	Rate      float64       `json:"rate"` // datagrams a second of all the clients
 	Duration  time.Duration `json:"duration_ns"`
@@ -67,8 +67,8 @@ func (g *generator) read(ctx context.Context, into any) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case !more:
-		_ = g.cmd.Wait() // all that it said is there then
-		return fmt.Errorf("the generator ended%s", g.log.Said())
+		_ = g.cmd.Wait() // all of its output is there then
+		return fmt.Errorf("the generator ended%s", g.log.LastOutput())
 	}
 	return json.Unmarshal(g.out.Bytes(), into)
 }
@@ -76,7 +76,7 @@ func (g *generator) read(ctx context.Context, into any) error {
 // phase sends for a while and returns the report.
 func (g *generator) phase(ctx context.Context, p trafficPhase) (report v1.TurnLoadOf[measure.Latency], err error) {
 	if err := json.NewEncoder(g.in).Encode(p); err != nil {
-		return report, fmt.Errorf("the generator ended: %w%s", err, g.log.Said())
+		return report, fmt.Errorf("the generator ended: %w%s", err, g.log.LastOutput())
 	}
 	return report, g.read(ctx, &report)
 }

@@ -148,8 +148,8 @@ func (g *grid) traffic(args ...string) *exec.Cmd {
 // sink starts a sink and waits until it listens. finish ends it and returns what it counted.
 func (g *grid) sink(ctx context.Context, p *path, at netip.AddrPort, size int) (finish func() (DatagramsReceived, error), err error) {
 	cmd := g.traffic("sink", "--at", at.String(), "--size", strconv.Itoa(size))
-	said := &programs.LastLines{}
-	cmd.Stderr = said
+	last := &programs.LastLines{}
+	cmd.Stderr = last
 	input, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -168,7 +168,7 @@ func (g *grid) sink(ctx context.Context, p *path, at netip.AddrPort, size int) (
 		waited := cmd.Wait()
 		g.running.Forget(cmd)
 		if err := json.Unmarshal(text, &got); err != nil || waited != nil {
-			return got, fmt.Errorf("the sink: %w%s", errors.Join(waited, err), said.Said())
+			return got, fmt.Errorf("the sink: %w%s", errors.Join(waited, err), last.LastOutput())
 		}
 		return got, nil
 	}

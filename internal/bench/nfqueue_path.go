@@ -211,7 +211,7 @@ func (g *grid) startWeir(ctx context.Context, p *path) error {
 	}
 	d, err := p.Daemon(ctx, "balancer", strings.NewReplacer(", ", "-", " ", "-").Replace(p.title()), run...)
 	p.nfq.weir = d
-	if d != nil && err != nil && strings.Contains(d.Said(), "unknown flag: --fast") {
+	if d != nil && err != nil && strings.Contains(d.LastOutput(), "unknown flag: --fast") {
 		p.absent = "this weir has no --fast"
 	}
 	return ready(ctx)(d, err)

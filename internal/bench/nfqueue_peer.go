@@ -14,8 +14,8 @@ func NFQueuePeers() []string { return []string{peerNfqlb} }
 
 // nfqPeer is another project's balancer in weir's place.
 type nfqPeer struct {
-	cmd  *exec.Cmd
-	said *programs.LastLines
+	cmd    *exec.Cmd
+	output *programs.LastLines
 }
 
 const nfqlbTun = "nfqlb0" // the device by which nfqlb lets fragments in again that it held back
@@ -52,7 +52,7 @@ func (g *grid) startNfqlb(ctx context.Context, p *path) error {
 		queues = "0:" + strconv.Itoa(p.nfq.queues-1)
 	}
 	p.nfq.peer = &nfqPeer{exec.Command("unshare", "--mount", "sh", "-c", nfqlbScript, "sh", program, queues), &programs.LastLines{}} //nolint:gosec // the program that was asked for
-	p.nfq.peer.cmd.Stdout, p.nfq.peer.cmd.Stderr = p.nfq.peer.said, p.nfq.peer.said
+	p.nfq.peer.cmd.Stdout, p.nfq.peer.cmd.Stderr = p.nfq.peer.output, p.nfq.peer.output
 	if err := g.running.Start(host, p.nfq.peer.cmd); err != nil {
 		p.nfq.peer = nil
 		return err
@@ -64,7 +64,7 @@ func (g *grid) startNfqlb(ctx context.Context, p *path) error {
 func (n *nfqPeer) failure(p *path) error {
 	rows, err := readQueues(p.nfq.balancer(p))
 	if err == nil && len(rows) != p.nfq.queues {
-		err = fmt.Errorf("nfqlb serves %d of its %d queues%s", len(rows), p.nfq.queues, n.said.Said())
+		err = fmt.Errorf("nfqlb serves %d of its %d queues%s", len(rows), p.nfq.queues, n.output.LastOutput())
 	}
 	return err
 }

@@ -106,7 +106,7 @@ func TestNFQueueChoosesCells(t *testing.T) {
 			t.Errorf("%s of %s has no path of nfqlb's to compare with", cell.load.name, cell.path.title())
 		}
 	}
-	for _, aim := range aims() { // an aim that nothing measures would never be told
+	for _, aim := range aims() { // an aim that nothing measures would never be reported
 		if paths := count[aim.load+" "+max(aim.offload, "off")]; !slices.Contains(paths, aim.path) {
 			t.Errorf("nothing measures %q", aim.text)
 		}

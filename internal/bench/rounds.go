@@ -16,7 +16,7 @@ import (
 // Run is what every run needs.
 type Run struct {
 	Binary string // weir itself
-	// Progress is told often how much of the run is done, 0 to 1, and what it does now; may be nil.
+	// Progress is called often with the share of the run that is done, 0 to 1, and what it does now; may be nil.
 	Progress func(done float64, what string)
 }
 

@@ -11,7 +11,7 @@ import (
 
 const (
 	lapseEvery = 250 * time.Millisecond // how often this program looks at the clock
-	// lapseLimit is half of what the least patient client grants an answer (4 s): when this program, and with it the clients, did
+	// lapseLimit is half of the shortest timeout of a client for an answer (4 s): when this program, and with it the clients, did
 	// not run for longer, a loss says nothing about what is measured.
 	lapseLimit = 2 * time.Second
 	lapsesKept = 10

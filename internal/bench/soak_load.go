@@ -122,8 +122,8 @@ func coapBench(binary, uri string, clients int, args ...string) *exec.Cmd {
 // coapResult runs it in a namespace until it ends by itself, or is interrupted because ctx has ended.
 func coapResult(ctx context.Context, running *programs.Group, host *netlab.Host, cmd *exec.Cmd) (stats v1.CoAPBenchStats, err error) {
 	var out bytes.Buffer
-	said := &programs.LastLines{}
-	cmd.Stdout, cmd.Stderr = &out, said
+	output := &programs.LastLines{}
+	cmd.Stdout, cmd.Stderr = &out, output
 	if err := running.Start(host, cmd); err != nil {
 		return stats, err
 	}
@@ -138,7 +138,7 @@ func coapResult(ctx context.Context, running *programs.Group, host *netlab.Host,
 		err = json.Unmarshal(out.Bytes(), &result)
 	}
 	if err != nil {
-		return stats, fmt.Errorf("weir coap bench: %w%s", err, said.Said())
+		return stats, fmt.Errorf("weir coap bench: %w%s", err, output.LastOutput())
 	}
 	return result.Stats, nil
 }

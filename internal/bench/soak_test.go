@@ -190,7 +190,7 @@ func TestFullSocketsAreFound(t *testing.T) {
 	}
 }
 
-// What processes count is told apart: losses from packets that were forwarded, and the stages of TURN.
+// What processes count is distinguished: losses from packets that were forwarded, and the stages of TURN.
 func TestSoakLosses(t *testing.T) {
 	l := soakLosses{}
 	l.addCounters("turn", []byte(`weir_turn_listener_reasons_total{listener="udp",reason="ok"} 9

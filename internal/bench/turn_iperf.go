@@ -21,15 +21,15 @@ import (
 type turnIperf struct {
 	at      netip.AddrPort
 	server  *exec.Cmd
-	said    *programs.LastLines
+	output  *programs.LastLines
 	last    time.Time                   // when the last load ended
 	sources map[string][]netip.AddrPort // source ports of a path's clients: a turncat keeps the allocation of an address
 }
 
 const (
 	iperfWarm  = 500 * time.Millisecond
-	iperfGrace = 15 * time.Second // for a client to hear its server's report
-	// iperfPause is how long a server may still tell a client its report: one that comes meanwhile is mistaken for it, or
+	iperfGrace = 15 * time.Second // for a client to receive the report of its server
+	// iperfPause is how long a server may still send a client its report: one that comes meanwhile is mistaken for it, or
 	// never read from.
 	iperfPause = 600 * time.Millisecond
 	// iperfStagger lies between the starts of two clients.
@@ -43,9 +43,9 @@ func (s *turnStage) startIperf(ctx context.Context) (*turnIperf, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &turnIperf{at: netip.AddrPortFrom(s.sinkAddr, ports[0].Port()), said: &programs.LastLines{}, sources: map[string][]netip.AddrPort{}}
+	i := &turnIperf{at: netip.AddrPortFrom(s.sinkAddr, ports[0].Port()), output: &programs.LastLines{}, sources: map[string][]netip.AddrPort{}}
 	i.server = exec.Command("iperf", "-s", "-u", "-e", "-B", i.at.Addr().String(), "-p", strconv.Itoa(int(i.at.Port()))) //nolint:gosec // numbers of ours
-	i.server.Stdout, i.server.Stderr = i.said, i.said
+	i.server.Stdout, i.server.Stderr = i.output, i.output
 	if err := s.Running.Start(s.sinks, i.server); err != nil {
 		return nil, err
 	}
@@ -55,10 +55,10 @@ func (s *turnStage) startIperf(ctx context.Context) (*turnIperf, error) {
 // listening waits for the server's first lines.
 func (i *turnIperf) listening(ctx context.Context) error {
 	return until(ctx, iperfGrace, func() error {
-		if strings.Contains(i.said.Said(), "listening on UDP port") {
+		if strings.Contains(i.output.LastOutput(), "listening on UDP port") {
 			return nil
 		}
-		return errors.New("iperf server does not start" + i.said.Said())
+		return errors.New("iperf server does not start" + i.output.LastOutput())
 	})
 }
 
@@ -84,7 +84,7 @@ func (i *turnIperf) run(ctx context.Context, s *turnStage, path *turnPath, load 
 	return phase, err
 }
 
-// try starts a client for each connection, waits for all, and reads what the server told each of them.
+// try starts a client for each connection, waits for all, and reads what the server sent each of them.
 func (i *turnIperf) try(ctx context.Context, s *turnStage, path *turnPath, load turnLoad) (phase turnPhase, err error) {
 	phase.load = load
 	if err := programs.Sleep(ctx, time.Until(i.last.Add(iperfPause))); err != nil {
@@ -95,7 +95,7 @@ func (i *turnIperf) try(ctx context.Context, s *turnStage, path *turnPath, load 
 	defer cancel()
 	before, err := procstat.CPU(i.server.Process.Pid)
 	if err != nil {
-		return phase, fmt.Errorf("iperf server has ended%s", i.said.Said())
+		return phase, fmt.Errorf("iperf server has ended%s", i.output.LastOutput())
 	}
 	clients := make([]iperfClient, s.config.Clients)
 	for k := range clients {
@@ -119,12 +119,12 @@ func (i *turnIperf) try(ctx context.Context, s *turnStage, path *turnPath, load 
 	for k := range clients {
 		cpu, err := clients[k].wait(ctx, s)
 		if err != nil {
-			return phase, fmt.Errorf("iperf client %d: %w\niperf server%s%s", k+1, err, i.said.Said(), s.said())
+			return phase, fmt.Errorf("iperf client %d: %w\niperf server%s%s", k+1, err, i.output.LastOutput(), s.lastOutput())
 		}
 		spent += cpu
 		row, err := clients[k].row()
 		if err != nil {
-			return phase, fmt.Errorf("iperf client %d: %w\niperf server%s%s", k+1, err, i.said.Said(), s.said())
+			return phase, fmt.Errorf("iperf client %d: %w\niperf server%s%s", k+1, err, i.output.LastOutput(), s.lastOutput())
 		}
 		row.ID = k + 1
 		phase.rows = append(phase.rows, row)

@@ -46,7 +46,7 @@ type turnPath struct {
 	warmed  bool
 }
 
-// turnPart is a process, or several of one kind, whose processor time is told.
+// turnPart is a process, or several of one kind, whose processor time is reported.
 type turnPart struct {
 	name string
 	pids []int
@@ -257,7 +257,7 @@ func (s *turnStage) listens(ctx context.Context, pid int, at netip.AddrPort) err
 	for end := time.Now().Add(programs.ReadyTimeout); time.Now().Before(end); {
 		table, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/udp", pid))
 		if err != nil { // a process that has ended has no network
-			return fmt.Errorf("turncat ended%s", s.said())
+			return fmt.Errorf("turncat ended%s", s.lastOutput())
 		}
 		for line := range strings.Lines(string(table)) {
 			if fields := strings.Fields(line); len(fields) > 1 && fields[1] == want {
@@ -268,7 +268,7 @@ func (s *turnStage) listens(ctx context.Context, pid int, at netip.AddrPort) err
 			return err
 		}
 	}
-	return fmt.Errorf("turncat does not listen on %v%s", at, s.said())
+	return fmt.Errorf("turncat does not listen on %v%s", at, s.lastOutput())
 }
 
 // startQuiet starts a program whose output is only of interest when something goes wrong.
@@ -286,8 +286,8 @@ func (s *turnStage) log(name string) string {
 	return filepath.Join(s.Dir, strings.ReplaceAll(name, " ", "-")+".log")
 }
 
-// said is the end of what the programs wrote, for an error.
-func (s *turnStage) said() string {
+// lastOutput is the end of what the programs wrote, for an error.
+func (s *turnStage) lastOutput() string {
 	files, _ := filepath.Glob(filepath.Join(s.Dir, "*.log")) // the pattern is right
 	var all strings.Builder
 	for _, file := range files {
@@ -305,7 +305,7 @@ func (s *turnStage) said() string {
 func (s *turnStage) answersSTUN(ctx context.Context, at netip.AddrPort, name string) error {
 	err := until(ctx, 20*time.Second, func() error { return within(s.servers, func() error { return bindingRequest(at) }) })
 	if err != nil {
-		return fmt.Errorf("%s does not answer at %v: %w%s", name, at, err, s.said())
+		return fmt.Errorf("%s does not answer at %v: %w%s", name, at, err, s.lastOutput())
 	}
 	return nil
 }
@@ -322,7 +322,7 @@ func (s *turnStage) spent(path *turnPath) ([]measure.Process, error) {
 		for _, pid := range part.pids {
 			usage, err := procstat.Of(pid)
 			if err != nil {
-				return nil, fmt.Errorf("%s has ended: %w%s", part.name, err, s.said())
+				return nil, fmt.Errorf("%s has ended: %w%s", part.name, err, s.lastOutput())
 			}
 			process.CPU += usage.CPU
 			process.PeakBytes += usage.PeakBytes

@@ -71,7 +71,7 @@ func (s *turnStage) startTraffic(ctx context.Context, path *turnPath) error {
 	var err error
 	path.traffic, err = startGenerator(ctx, s.Running, s.clients, s.config.Binary, args...)
 	if err != nil {
-		return fmt.Errorf("%w%s", err, s.said())
+		return fmt.Errorf("%w%s", err, s.lastOutput())
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ import (
 const (
 	roleEnv  = "KEEP_TEST"
 	stateEnv = "KEEP_TEST_STATE"
-	// stableEnv is Config.Settled; stuckEnv is of a child that takes no signal to end: "ready", or "starting" for one
+	// stableEnv is Config.StableAfter; stuckEnv is of a child that takes no signal to end: "ready", or "starting" for one
 	// that does not even come to serve.
 	stableEnv = "KEEP_TEST_SETTLED"
 	stuckEnv  = "KEEP_TEST_STUCK"
@@ -77,9 +77,9 @@ func runRole() int {
 	if err != nil {
 		panic(err)
 	}
-	settled, _ := time.ParseDuration(os.Getenv(stableEnv))
-	settled = max(settled, 1) // else every crash after Ready is the first of a row
-	code, err := Supervise(Config{Path: path, Args: os.Args, Log: log, StableAfter: settled, MaxWait: 10 * time.Millisecond})
+	stable, _ := time.ParseDuration(os.Getenv(stableEnv))
+	stable = max(stable, 1) // else every crash after Ready is the first of a row
+	code, err := Supervise(Config{Path: path, Args: os.Args, Log: log, StableAfter: stable, MaxWait: 10 * time.Millisecond})
 	if err != nil {
 		log.Error("supervise", "error", err)
 	}
@@ -222,7 +222,7 @@ func (h *holder) run() int {
 	}
 }
 
-// supervised is a supervisor that runs beside the test.
+// supervised is a supervisor that runs during the test.
 type supervised struct {
 	t       *testing.T
 	cmd     *exec.Cmd

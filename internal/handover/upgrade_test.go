@@ -46,7 +46,7 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// A binary that does not run, or not as a successor, is refused before anything stops; the child is told why.
+// A binary that does not run, or not as a successor, is refused before anything stops; the child receives the reason.
 func TestUpgradeRefused(t *testing.T) {
 	path := inTemp(t)
 	copyBinary(t, path, "")
@@ -80,7 +80,7 @@ func TestUpgradeRefused(t *testing.T) {
 			}
 		})
 	}
-	s.request("upgrade") // by the child, which is told why not
+	s.request("upgrade") // by the child, which receives the reason
 	s.output.has(t, "refused: "+path)
 	kill(t, a.pid, unix.SIGKILL) // the old binary goes on being the one that restarts use
 	if b := s.request("killed"); b.version != "original" || b.count <= a.count {

@@ -177,7 +177,7 @@ func (sim *simulation) giveBack(who conn) {
 // letGo ends a connection; each stage keeps its ports as long as the way to end asks for.
 func (sim *simulation) letGo(who conn, how ending) {
 	sim.run.Closed++
-	if how != abandoned { // nobody tells the stages: they believe in it until it has been idle long enough
+	if how != abandoned { // no packet ends it at the stages: they keep it until it has been idle long enough
 		var p place
 		sim.locate(who, &p)
 		for i := range sim.counters {

@@ -39,7 +39,7 @@ type simulation struct {
 	to       logs
 	live     []conn  // lifetimes that vary: connections that will end
 	draw     uint64  // which of them ends next
-	warm     conn    // that one, or one beside it
+	warm     conn    // that one, or one next to it
 	left     []int64 // keep: connections that a replica has not tried yet
 	turn     uint32  // of the next connection at the servers
 	turns    uint32  // after which they begin again

@@ -137,14 +137,14 @@ func (f File) Validate() error {
 
 // bound is a number that must lie between two.
 type bound struct {
-	key               string
-	value, least, top int64
+	key                     string
+	value, minimum, maximum int64
 }
 
 func within(bounds ...bound) error {
 	for _, b := range bounds {
-		if b.value < b.least || b.value > b.top {
-			return fmt.Errorf("%s: %d is not between %d and %d; write one that is", b.key, b.value, b.least, b.top)
+		if b.value < b.minimum || b.value > b.maximum {
+			return fmt.Errorf("%s: %d is not between %d and %d; write one that is", b.key, b.value, b.minimum, b.maximum)
 		}
 	}
 	return nil

@@ -124,7 +124,7 @@ func (s Scenario) lbWarnings(p StageSpec) []string {
 	return all
 }
 
-// stepWarnings tells of the default table's next step: crossing it halves what every node has.
+// stepWarnings warns of the default table's next step: crossing it halves what every node has.
 func (s Scenario) stepWarnings(p StageSpec, most int64) []string {
 	now := defaultAllocation(s.Nodes, p.IPs)
 	if most > azureLBDefaultPool {

@@ -82,11 +82,11 @@ type slot struct {
 	began      time.Duration // of the connect
 	lost       time.Duration // when it was lost, until it is back; 0: it was not
 	fd         int32
-	generation int32 // of the descriptor, so that an old event is told from a new one
+	generation int32 // of the descriptor, which tells an old event from a new one
 	seq, echo  uint32
 	beat       uint32 // tick of the next heartbeat
 	echoed     uint32 // tick of the last echo
-	heard      uint32 // tick of the last bytes
+	received   uint32 // tick of the last bytes
 	server     uint16
 	skip       uint16
 	tries      uint16

@@ -75,7 +75,7 @@ func (c *Client) readable(i int32, s *slot) {
 			return
 		}
 		c.count.bytes.Received += uint64(n)
-		s.heard = ticks(c.now)
+		s.received = ticks(c.now)
 		all := held+n < len(c.read)
 		if c.config.Plain {
 			if all {
@@ -233,7 +233,7 @@ func (c *Client) established(i int32, s *slot) {
 	}
 	s.state, s.tries, s.lost = slotUp, 0, 0
 	now := ticks(c.now)
-	s.heard, s.echoed = now, now
+	s.received, s.echoed = now, now
 	s.beat = now + 1 + uint32(rand.Int32N(int32(inTicks(c.config.Heartbeat))))
 	c.wheel.set(i, s.beat)
 }
@@ -283,7 +283,7 @@ func (c *Client) expire(i int32) {
 		end := s.echoed + timeout
 		if !c.config.Plain && now >= end {
 			kind := OneWay
-			if s.heard <= s.echoed {
+			if s.received <= s.echoed {
 				kind = silence(s.fd)
 			}
 			c.fail(i, kind, nil)

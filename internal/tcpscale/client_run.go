@@ -9,7 +9,7 @@ import (
 
 // ClientRun is a client from its start to its end: workers planned and started, ramped, held, stopped.
 type ClientRun struct {
-	Place    Place                // of its workers
+	Launcher Launcher             // of its workers
 	Config   ClientConfig         // of all workers together; Run is drawn
 	Workers  int                  // 0: as many as the open-file limit asks for
 	Replicas int                  // clients as [ReplicaWorkers] makes them; 0: one
@@ -34,14 +34,14 @@ func (c *ClientRun) Run(ctx context.Context) (Report, error) {
 	}
 	c.Config.Run = rand.Uint64()
 	var ports int
-	if err := c.Place.do(func() (err error) { ports, err = c.Config.sourcePorts(); return err }); err != nil {
+	if err := c.Launcher.do(func() (err error) { ports, err = c.Config.sourcePorts(); return err }); err != nil {
 		return Report{}, err
 	}
 	configs, err := ReplicaWorkers(c.Config, max(c.Replicas, 1), workers, ports)
 	if err != nil {
 		return Report{}, err
 	}
-	group, err := StartGroup(c.Place, configs)
+	group, err := StartGroup(c.Launcher, configs)
 	if err != nil {
 		return Report{}, err
 	}

@@ -114,7 +114,7 @@ func (p *pair) unacknowledged() bool {
 	return false
 }
 
-// owed says whether an answer is under way: beside a hog the kernel may take longer to deliver it than a tick takes here,
+// owed says whether an answer is under way: under other load the kernel may take longer to deliver it than a tick takes here,
 // and a whole period would pass meanwhile.
 func (p *pair) owed() bool {
 	c := &p.client.count
@@ -301,7 +301,7 @@ func TestHeartbeatCrossesDrain(t *testing.T) {
 	}
 }
 
-// A client that does not hear the goodbye is not waited for: its server ends without it.
+// A client that does not receive the goodbye is not waited for: its server ends without it.
 func TestDrainDoesNotWaitForTheDeaf(t *testing.T) {
 	p := newPair(t, func(*ClientConfig, *ServerConfig) {})
 	p.up()

@@ -17,7 +17,7 @@ const (
 	Reset                       // RST on an established connection
 	Closed                      // FIN that nobody asked for
 	Silent                      // nothing came back for misses × period
-	OneWay                      // the server is heard, and it does not hear us
+	OneWay                      // the heartbeats of the server arrive, ours do not
 	OutOfPorts                  // no free source port towards that target
 	OutOfFiles                  // open-file limit of the process or the system
 	OutOfMemory                 // the kernel had no memory for a socket
@@ -63,7 +63,7 @@ func (f Failure) Remedy() string {
 		"a local firewall or policy forbids it: check nft list ruleset",
 		"the peer does not read what it gets: it hangs, or its path is full",
 		"what answers there is not 'weir tcp server'; against other programs use --plain",
-		"our heartbeats do not arrive at the server, which has told us so: the path drops what we send, or delays it for longer than misses x period",
+		"our heartbeats do not arrive at the server, which reported that: the path drops what we send, or delays it for longer than misses x period",
 		"the peer's kernel acknowledges our heartbeats and its program does not answer: the server hangs or is stopped (or a proxy on the way acknowledges for it)",
 		"this machine did not schedule the tester in time for its heartbeats, so the server gave the connection up: not the path's fault; fewer connections, or fewer other programs here",
 		"see the error in failed_samples",

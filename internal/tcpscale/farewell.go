@@ -13,7 +13,7 @@ const (
 	farewellLimit = 8 * time.Second
 )
 
-// Close says goodbye and waits until the peers have heard it, for a few seconds at most, and resets what is left then. A
+// Close says goodbye and waits until the peers have received it, for a few seconds at most, and resets what is left then. A
 // reset at once could reach a server before it has read the goodbye, or has answered a heartbeat before that. Our servers
 // answer a goodbye with a reset, so nothing is left in TIME_WAIT.
 func (c *Client) Close() {

@@ -42,9 +42,9 @@ type groupWorker struct {
 	gone   chan struct{}
 }
 
-// StartGroup starts a process for each configuration at that place and waits until all are ready. On an error nothing is
+// StartGroup starts a process for each configuration and waits until all are ready. On an error nothing is
 // left running.
-func StartGroup(place Place, configs []WorkerConfig) (*Group, error) {
+func StartGroup(launcher Launcher, configs []WorkerConfig) (*Group, error) {
 	c := &Group{ended: make(chan struct{}), updated: make(chan struct{}, 1), sums: map[uint64]*latencies{}, recent: measure.NewLatency()}
 	var err error
 	for _, config := range configs {
@@ -53,7 +53,7 @@ func StartGroup(place Place, configs []WorkerConfig) (*Group, error) {
 		if config.Client != nil && c.sums[config.Client.Run] == nil {
 			c.sums[config.Client.Run] = newLatencies()
 		}
-		if err = c.start(place, config); err != nil {
+		if err = c.start(launcher, config); err != nil {
 			break
 		}
 	}
@@ -69,8 +69,8 @@ func StartGroup(place Place, configs []WorkerConfig) (*Group, error) {
 	return c, nil
 }
 
-func (c *Group) start(place Place, config WorkerConfig) error {
-	cmd := place.Command()
+func (c *Group) start(launcher Launcher, config WorkerConfig) error {
+	cmd := launcher.Command()
 	line, err := json.Marshal(config)
 	if err != nil {
 		return fmt.Errorf("configure a worker: %w", err)
@@ -97,7 +97,7 @@ func (c *Group) start(place Place, config WorkerConfig) error {
 	}
 	started := make(chan error, 1)
 	go func() {
-		err := place.do(func() error {
+		err := launcher.do(func() error {
 			// The death signal follows the thread that has started the process: it must stay for as long.
 			runtime.LockOSThread()
 			err := cmd.Start()
@@ -246,10 +246,10 @@ func mergeWorkers(workers []*groupWorker) Report {
 	if len(reports) == 0 {
 		return m
 	}
-	m.PID, m.Worker = workers[0].cmd.Process.Pid, workers[0].number // also while that one has told nothing: who it is does not change
+	m.PID, m.Worker = workers[0].cmd.Process.Pid, workers[0].number // also while that one has reported nothing: who it is does not change
 	fillLatencies(&m, sums)
 	if len(reports) < len(workers) {
-		m.FullAt = time.Time{} // who has told nothing yet is not full
+		m.FullAt = time.Time{} // a worker that has reported nothing yet is not full
 	}
 	return m
 }
@@ -295,7 +295,7 @@ func (c *Group) Send(worker int, command Command) {
 	}
 }
 
-// Mark has a client's workers count under a name what becomes of connections from now on. It returns when all have heard.
+// Mark has a client's workers count under a name what becomes of connections from now on. It returns when all have received the message.
 func (c *Group) Mark(ctx context.Context, name string) error {
 	c.mu.Lock()
 	c.marks++

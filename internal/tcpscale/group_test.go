@@ -32,7 +32,7 @@ func TestKilledServerIsFoundAndReplaced(t *testing.T) {
 	defer cancel()
 	killed, back := false, false
 	var clients *Group
-	run := ClientRun{Place: here, Config: config, Workers: 2, Started: func(c *Group) { clients = c }, Tick: func(r Report) {
+	run := ClientRun{Launcher: here, Config: config, Workers: 2, Started: func(c *Group) { clients = c }, Tick: func(r Report) {
 		switch {
 		case !killed && r.Connections.Established == 400:
 			if len(r.Peers) != 2 || r.Peers[0].Connections != 200 || r.Peers[1].Connections != 200 {
@@ -123,7 +123,7 @@ func TestStoppedServerIsFoundByItsSilence(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	stopped := false
-	run := ClientRun{Place: here, Config: config, Workers: 1, Tick: func(r Report) {
+	run := ClientRun{Launcher: here, Config: config, Workers: 1, Tick: func(r Report) {
 		if !stopped && r.Connections.Established == 50 {
 			stopped = true
 			syscall.Kill(s.PIDs()[0], syscall.SIGSTOP)
@@ -157,7 +157,7 @@ func TestStoppedMachineLosesNothing(t *testing.T) {
 	const stop = 5 * time.Second
 	var stoppedAt, goesOn time.Time
 	beats, sent := uint64(0), uint64(0)
-	run := ClientRun{Place: here, Config: config, Workers: 1, Started: func(c *Group) { clients = c }, Tick: func(r Report) {
+	run := ClientRun{Launcher: here, Config: config, Workers: 1, Started: func(c *Group) { clients = c }, Tick: func(r Report) {
 		switch {
 		case stoppedAt.IsZero() && r.Connections.Established == 1500 && r.Heartbeats.Received > 1500:
 			signal(syscall.SIGSTOP)

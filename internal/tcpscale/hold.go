@@ -22,7 +22,7 @@ type Hold struct {
 	Server  func() Report        // the other end, where it is known; nil otherwise
 	Tick    func(Report)         // every second, and at the end; may be nil
 	started time.Time
-	ramping int    // workers that were told to ramp, or began by themselves
+	ramping int    // workers that were ordered to ramp, or began by themselves
 	begun   Finder // of those that ramp, while others wait: at a ceiling none of them may ever have its share
 	stands  bool   // it has found one
 	history []HistoryPoint
@@ -36,7 +36,7 @@ type Hold struct {
 	limited float64          // the rate of a limiter that was found
 }
 
-// maxPlateaus bounds those that a run tells.
+// maxPlateaus bounds those that a run reports.
 const maxPlateaus = 32
 
 // maxHistory bounds the points of a run; then every other one is dropped.

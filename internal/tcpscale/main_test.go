@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-var here = Place{Command: workerCommand}
+var here = Launcher{Command: workerCommand}
 
 func workerCommand() *exec.Cmd {
 	cmd := exec.Command(os.Args[0])

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
-// maxMarks bounds what a run can tell apart; later ones count into the last.
+// maxMarks bounds what a run can distinguish; later ones count into the last.
 const maxMarks = 64
 
 // marks are a client's, with the moments of its loop's clock that they stand for.

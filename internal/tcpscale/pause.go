@@ -21,7 +21,7 @@ func (c *Client) stood(from, to time.Duration) {
 		case slotConnecting, slotHello:
 			c.wheel.set(i, c.wheel.links.at(i).due+length)
 		case slotUp:
-			s.echoed, s.heard = min(s.echoed+length, c.stop.to), min(s.heard+length, c.stop.to)
+			s.echoed, s.received = min(s.echoed+length, c.stop.to), min(s.received+length, c.stop.to)
 		}
 	}
 }

@@ -161,7 +161,7 @@ func TestCeilingsNeedEvidence(t *testing.T) {
 		{"alternatives", 128000, Timeout, nil, nil, "possibly 2 × 64000: "},
 		{"a quota", 777, Timeout, nil, nil, "unknown"},
 		{"a limit of 300 files", 292, OutOfFiles, nil, nil, "open files: 300 for each of 1 workers"},
-		{"a limit beside unanswered SYNs", 64512, Timeout, []string{"accept: too many open files"}, nil, "limit hit: accept: too many open files"},
+		{"a limit and unanswered SYNs", 64512, Timeout, []string{"accept: too many open files"}, nil, "limit hit: accept: too many open files"},
 		{"the server's files", 491, Unanswered, nil, []string{"accept: too many open files"}, "the server's limit: accept: too many open files"},
 		{"the server's files, not known", 1024, Unanswered, nil, nil, "what the server's program takes: its open files, or its accept queue"},
 	} {
@@ -175,7 +175,7 @@ func TestCeilingsNeedEvidence(t *testing.T) {
 	}
 }
 
-// An even trickle beside unanswered SYNs is a limit on new connections per second; an even ramp alone is none.
+// An even trickle and unanswered SYNs is a limit on new connections per second; an even ramp alone is none.
 func TestRateLimitIsFound(t *testing.T) {
 	for _, c := range []struct {
 		name             string

@@ -17,7 +17,7 @@ type Finder struct {
 	ServerLimits []string // that the other end has hit, where it is known
 	best         int
 	since        time.Duration
-	told         time.Time // when the report of then was made
+	reported     time.Time // when the report of then was made
 	before       map[string]uint64
 }
 
@@ -28,7 +28,7 @@ const growth = 0.002
 func (f *Finder) Watch(now time.Duration, r *Report) *Plateau {
 	n := r.Connections.Established
 	if n >= r.Connections.Target || n > f.best+int(growth*float64(f.best)) || f.before == nil {
-		f.best, f.since, f.told, f.before = max(n, f.best), now, r.At, r.Failures
+		f.best, f.since, f.reported, f.before = max(n, f.best), now, r.At, r.Failures
 		if f.before == nil {
 			f.before = map[string]uint64{}
 		}
@@ -38,7 +38,7 @@ func (f *Finder) Watch(now time.Duration, r *Report) *Plateau {
 	if quiet == 0 {
 		quiet = 5 * time.Second
 	}
-	if now-f.since < quiet || !r.At.IsZero() && r.At.Sub(f.told) < quiet { // an old report says nothing of today
+	if now-f.since < quiet || !r.At.IsZero() && r.At.Sub(f.reported) < quiet { // an old report says nothing of today
 		return nil
 	}
 	return f.name(n, (now - f.since).Seconds(), r)
@@ -102,8 +102,8 @@ func possibly(n int) (at int, words string) {
 	if len(all) == 0 {
 		return 0, "unknown"
 	}
-	const most = 3
-	all = append(all[:min(len(all), most)], "or a quota of another kind (a firewall's, a connection table's)")
+	const maximum = 3
+	all = append(all[:min(len(all), maximum)], "or a quota of another kind (a firewall's, a connection table's)")
 	return at, "possibly " + strings.Join(all, "; ")
 }
 
@@ -122,7 +122,7 @@ func Ceilings() []Ceiling {
 		{55000, "AWS NAT gateway: connections of one address to one destination"},
 		{64000, "Azure Load Balancer: SNAT ports of one frontend address"},
 		{64512, "ports 1024–65535 of one address: masquerade, kube-proxy, Cloud NAT, or a widened source range"},
-		{131072, "conntrack table at kube-proxy's least, or the TIME_WAIT buckets"},
+		{131072, "the minimum conntrack table of kube-proxy, or the TIME_WAIT buckets"},
 		{262144, "conntrack table at the kernel's default (nf_conntrack_max)"},
 	}
 }

@@ -75,7 +75,7 @@ func TestReplicasAreSeenAsClients(t *testing.T) {
 	config.Targets, config.Connections, config.ID = server.Listen, 20, "pod"
 	var each []Report
 	run := ClientRun{
-		Place: here, Config: config, Workers: 2, Replicas: 3, For: 2 * time.Second, Plateau: time.Minute,
+		Launcher: here, Config: config, Workers: 2, Replicas: 3, For: 2 * time.Second, Plateau: time.Minute,
 		Each: func(reports []Report) { each = reports },
 	}
 	sum, err := run.Run(t.Context())
@@ -106,7 +106,7 @@ func TestCeilingBelowEveryShare(t *testing.T) {
 	config.PortLow, config.PortHigh = low, high
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	run := ClientRun{Place: here, Config: config, Workers: 1, Replicas: 8, For: time.Second, Plateau: 2 * time.Second}
+	run := ClientRun{Launcher: here, Config: config, Workers: 1, Replicas: 8, For: time.Second, Plateau: 2 * time.Second}
 	sum, err := run.Run(ctx)
 	if err != nil || ctx.Err() != nil || sum.Plateau == nil || sum.Plateau.Kind != OutOfPorts.String() || sum.Connections.Established != 60 {
 		t.Fatalf("%v, %v: %+v, %+v", err, ctx.Err(), sum.Connections, sum.Plateau)
@@ -126,7 +126,7 @@ func TestWholeReplicasAtACeiling(t *testing.T) {
 	config.PortLow, config.PortHigh = low, high
 	var each []Report
 	run := ClientRun{
-		Place: here, Config: config, Workers: 1, Replicas: 8, For: time.Second, Plateau: 3 * time.Second,
+		Launcher: here, Config: config, Workers: 1, Replicas: 8, For: time.Second, Plateau: 3 * time.Second,
 		Each: func(reports []Report) { each = reports },
 	}
 	sum, err := run.Run(t.Context())
@@ -143,6 +143,6 @@ func TestWholeReplicasAtACeiling(t *testing.T) {
 		}
 	}
 	if all != 100 || *sum.Replicas != (Replicas{Replicas: 8, Connections: 30, Whole: whole, Held: 30 * whole}) {
-		t.Errorf("%d connections, %d whole; told %+v", all, whole, sum.Replicas)
+		t.Errorf("%d connections, %d whole; reported %+v", all, whole, sum.Replicas)
 	}
 }

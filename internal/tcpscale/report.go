@@ -28,7 +28,7 @@ type (
 	Interval     = v1.TCPInterval
 	HistoryPoint = v1.TCPHistoryPoint
 	// Mark is what became of a client's connections since a moment that its parent named with an OpMark, until the next one. Times
-	// count from that moment, as each worker heard of it.
+	// count from that moment, as each worker received the message.
 	Mark = v1.TCPMarkOf[measure.Latency]
 )
 

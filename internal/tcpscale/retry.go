@@ -49,7 +49,7 @@ func (c *Client) failed(i, fd int32, kind Failure, why error) {
 // shortest wait.
 func (c *Client) later(i int32) {
 	s := c.slots.at(i)
-	wait := c.config.BackoffMin << min(int(s.tries)/min(len(c.targets), patientTargets), 16)
+	wait := c.config.BackoffMin << min(int(s.tries)/min(len(c.targets), backoffTargets), 16)
 	if wait > c.config.BackoffMax || wait < 0 {
 		wait = c.config.BackoffMax
 	}
@@ -61,7 +61,7 @@ func (c *Client) later(i int32) {
 }
 
 const (
-	patientTargets = 8 // where there are more, waits double as if there were so many
+	backoffTargets = 8 // where there are more, waits double as if there were so many
 	draws          = 6
 )
 

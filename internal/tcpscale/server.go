@@ -12,7 +12,7 @@ import (
 // ServerConfig is one worker of a server.
 type ServerConfig struct {
 	Listen       []netip.AddrPort `json:"listen"` // shared with the other workers (SO_REUSEPORT)
-	ID           string           `json:"id"`     // told to clients; at most 32 bytes
+	ID           string           `json:"id"`     // sent to clients; at most 32 bytes
 	Zone         string           `json:"zone"`   // at most 20 bytes
 	Generation   uint64           `json:"generation"`
 	Worker       int              `json:"worker"`
@@ -48,13 +48,13 @@ const (
 
 // serverConn is all that the server knows of a connection. It has no timer: whether it is silent is seen in a sweep.
 type serverConn struct {
-	seen   uint32 // tick of the last bytes
-	heard  uint32 // sequence number of the last heartbeat
-	skip   uint16 // bytes of payload still to come
-	period uint16 // ticks
-	peer   uint16
-	state  uint8
-	misses uint8 // with echoBit: payload is answered by as much; a field of its own would cost 4 bytes
+	seen     uint32 // tick of the last bytes
+	received uint32 // sequence number of the last heartbeat
+	skip     uint16 // bytes of payload still to come
+	period   uint16 // ticks
+	peer     uint16
+	state    uint8
+	misses   uint8 // with echoBit: payload is answered by as much; a field of its own would cost 4 bytes
 }
 
 const echoBit = 0x80 // above MaxMisses
@@ -236,7 +236,7 @@ func (s *Server) adopt(fd int) {
 	s.count.connections.Unanswered++
 }
 
-// pause stops accepting until a descriptor is free again; who waits in the accept queue is not told a lie.
+// pause stops accepting until a descriptor is free again. Connections that are still in the accept queue do not see a false success.
 func (s *Server) pause(why string) {
 	s.count.limit("%s", why)
 	if s.paused {

@@ -99,7 +99,7 @@ func (s *Server) frame(fd int32, c *serverConn, f *frame) bool {
 		return s.send(fd, s.write[:hello.put(s.write[:])])
 	case f.kind == frameHeartbeat && c.state == serverKnown:
 		s.count.beats.Received++
-		c.heard, c.skip = f.seq, uint16(f.payload)
+		c.received, c.skip = f.seq, uint16(f.payload)
 		payload := 0
 		if c.misses&echoBit != 0 {
 			payload = f.payload
@@ -120,7 +120,7 @@ func (s *Server) quiet(c *serverConn) uint32 { return uint32(c.period) + max(uin
 // beat sends a heartbeat with the echo of the last one.
 func (s *Server) beat(fd int32, c *serverConn, since uint64, payload int) bool {
 	s.seq++
-	f := frame{kind: frameHeartbeat, seq: s.seq, sent: uint64(s.now), echo: c.heard, since: since, payload: payload}
+	f := frame{kind: frameHeartbeat, seq: s.seq, sent: uint64(s.now), echo: c.received, since: since, payload: payload}
 	n := f.put(s.write[:])
 	clear(s.write[n : n+payload])
 	if !s.send(fd, s.write[:n+payload]) {
@@ -305,7 +305,7 @@ func (s *Server) evict(fd int32) {
 		s.count.totals.Lost++
 	}
 	if c.state == serverKnown {
-		f := frame{kind: frameEvicted, reason: reasonSilent, seq: c.heard}
+		f := frame{kind: frameEvicted, reason: reasonSilent, seq: c.received}
 		_, _ = writeNow(fd, s.write[:f.put(s.write[:])]) // the path may be dead
 	}
 	s.count.failures[Silent]++

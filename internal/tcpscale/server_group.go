@@ -13,9 +13,9 @@ type ServerGroup struct {
 	release []func()
 }
 
-// StartServer reserves the addresses of the configuration at that place and starts the workers on them. Nobody else may
+// StartServer reserves the addresses of the configuration and starts the workers on them. Nobody else may
 // listen there, not even another server of this kind.
-func StartServer(place Place, config ServerConfig, workers int) (_ *ServerGroup, err error) {
+func StartServer(launcher Launcher, config ServerConfig, workers int) (_ *ServerGroup, err error) {
 	s := &ServerGroup{}
 	defer func() {
 		if err != nil {
@@ -24,7 +24,7 @@ func StartServer(place Place, config ServerConfig, workers int) (_ *ServerGroup,
 	}()
 	config.Generation, config.Listen = rand.Uint64(), slices.Clone(config.Listen)
 	for i, address := range config.Listen {
-		err := place.do(func() error {
+		err := launcher.do(func() error {
 			real, release, err := Reserve(address)
 			if err == nil {
 				config.Listen[i] = real
@@ -37,7 +37,7 @@ func StartServer(place Place, config ServerConfig, workers int) (_ *ServerGroup,
 		}
 	}
 	s.Listen = config.Listen
-	s.Group, err = StartGroup(place, ServerWorkers(config, workers))
+	s.Group, err = StartGroup(launcher, ServerWorkers(config, workers))
 	return s, err
 }
 

@@ -127,7 +127,7 @@ func accept(listener int) (int, error) {
 // Reserve finds out the port of a, if it is 0, and keeps the address from others until release: workers share it.
 // It fails if somebody else listens there.
 func Reserve(a netip.AddrPort) (real netip.AddrPort, release func(), err error) {
-	alone, err := bound(a, false) // SO_REUSEPORT alone would let us in beside another server of this user
+	alone, err := bound(a, false) // SO_REUSEPORT alone would let us bind with another server of this user
 	if err != nil {
 		return a, nil, err
 	}

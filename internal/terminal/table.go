@@ -132,8 +132,8 @@ func fitRows(rows [][]string, width int, right bool) string {
 
 // transposed has a column for each row, which keeps rows comparable. nil: there are too many for that.
 func transposed(rows [][]string) [][]string {
-	const most = 6
-	if len(rows) < 2 || len(rows)-1 > most {
+	const maximum = 6
+	if len(rows) < 2 || len(rows)-1 > maximum {
 		return nil
 	}
 	turned := make([][]string, len(rows[0]))

@@ -60,6 +60,6 @@ func TestSteerByPeerTakesNoRules(t *testing.T) {
 		Steer: &udpio.Steering{ByPeer: true, Rules: []udpio.SteerRule{udpio.SteerDTLS12(0, 0, 1)}},
 	})
 	if err == nil {
-		t.Fatal("rules beside ByPeer were accepted")
+		t.Fatal("rules with ByPeer were accepted")
 	}
 }

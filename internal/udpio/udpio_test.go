@@ -147,7 +147,7 @@ func TestWildcardAnswersFromTheAddressAsked(t *testing.T) {
 		if to.Addr().Is6() && !server.LocalAddr().Addr().Is6() {
 			continue
 		}
-		client, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to)) // connected: hears the asked address only
+		client, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to)) // connected: receives from that address only
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -325,7 +325,7 @@ func TestConnected(t *testing.T) {
 	a.WriteAll([]udpio.Message{message(b.LocalAddr(), []byte("peer"))})
 	got := readAll(t, b, 1, 20)
 	if string(got[0].Buf[:got[0].N]) != "peer" {
-		t.Fatalf("heard %q", got[0].Buf[:got[0].N])
+		t.Fatalf("received %q", got[0].Buf[:got[0].N])
 	}
 	if n := b.WriteAll([]udpio.Message{{Buf: []byte("x"), N: 1}, {Buf: []byte("y"), N: 1}}); n != 2 {
 		t.Fatalf("sent %d without an address", n)

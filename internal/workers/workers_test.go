@@ -89,7 +89,7 @@ func TestABrokenWorkerEndsAllAndStillAnswers(t *testing.T) {
 		go func() { ended <- c.Run(t.Context(), begin, (*worker).run, background) }()
 		synctest.Wait()
 		workers[1].fail <- broken
-		synctest.Wait() // Run waits for beside; the broken worker must still serve
+		synctest.Wait() // Run waits for background; the broken worker must still serve
 		lock.Lock()
 		c.Do(func(w *worker) { w.did++ })
 		lock.Unlock()

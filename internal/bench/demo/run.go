@@ -84,7 +84,7 @@ type system struct {
 	nodes   []*programs.Daemon
 	address string   // of the balancer
 	backend []string // addresses of the nodes behind it
-	before  tick     // what the nodes said last
+	before  tick     // the last answers of the nodes
 	plain   *plainLoad
 	clients int
 }

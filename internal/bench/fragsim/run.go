@@ -11,7 +11,7 @@ import (
 	"github.com/weir-lb/weir/internal/steering/flow"
 )
 
-// Progress is told how much is done, 0 to 1; never by two goroutines at one time.
+// Progress is called with the share that is done, 0 to 1; never by two goroutines at one time.
 type Progress func(done float64)
 
 // Run simulates c.Repeat runs and returns their results in order. The error is
@@ -21,18 +21,18 @@ func Run(ctx context.Context, c Config, progress Progress) ([]Result, error) {
 		return nil, err
 	}
 	var (
-		results = make([]Result, c.Repeat)
-		next    atomic.Int64
-		workers sync.WaitGroup
-		telling sync.Mutex
-		passed  time.Duration // virtual, of all runs
+		results   = make([]Result, c.Repeat)
+		next      atomic.Int64
+		workers   sync.WaitGroup
+		reporting sync.Mutex
+		passed    time.Duration // virtual, of all runs
 	)
 	step := func(d time.Duration) error {
 		if progress != nil {
-			telling.Lock()
+			reporting.Lock()
 			passed += d
 			progress(float64(passed) / float64(c.Duration) / float64(c.Repeat))
-			telling.Unlock()
+			reporting.Unlock()
 		}
 		return ctx.Err()
 	}
@@ -89,7 +89,7 @@ func simulate(c Config, run int, step func(time.Duration) error) (Result, error)
 		t = newSlab(c.Size, c.Buckets, c.TTL)
 	}
 	r := Result{TTLMillis: c.TTL.Milliseconds(), Size: c.Size, BucketsMax: c.Buckets}
-	now, told := time.Duration(0), time.Duration(0)
+	now, reported := time.Duration(0), time.Duration(0)
 	for now < c.Duration {
 		var id uint64
 		id, now = traffic.next()
@@ -98,15 +98,15 @@ func simulate(c Config, run int, step func(time.Duration) error) (Result, error)
 			r.Rejected++
 		}
 		if r.Inserts%stepInserts == 0 {
-			if err := step(now - told); err != nil {
+			if err := step(now - reported); err != nil {
 				return r, err
 			}
-			told = now
+			reported = now
 		}
 	}
 	t.result(&r, now)
 	r.PercentLoss = 100 * float64(r.Rejected) / float64(r.Inserts)
-	return r, step(c.Duration - told)
+	return r, step(c.Duration - reported)
 }
 
 func (c *chains) result(r *Result, now time.Duration) {

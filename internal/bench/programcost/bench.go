@@ -32,7 +32,7 @@ type Config struct {
 	Flows   int           // limits.flows: the size of Weir's table and of the LRU table. Default 1<<20
 	Hooks   []attach.Hook // Default both
 	Only    string        // cases with this in their name; empty: all
-	// Progress is told what is being measured; may be nil.
+	// Progress is called with what is being measured; may be nil.
 	Progress func(what string)
 }
 

@@ -38,7 +38,7 @@ func scenarios() []scenario {
 	byCID := func() lb.Spec { return generator.Spec(lb.L2DSR, 8, false, true) }
 	return []scenario{
 		{name: "no match", flows: 1 << 16, spec: dsr, packet: generator.Packet{Elsewhere: true}},
-		{name: "no match beside nat", flows: 1 << 16, spec: nat, packet: generator.Packet{Elsewhere: true}},
+		{name: "no match, with nat", flows: 1 << 16, spec: nat, packet: generator.Packet{Elsewhere: true}},
 		{name: "l2dsr hit", flows: 1, spec: dsr, packet: request, before: &request, compared: lruHit},
 		{name: "l2dsr hit", flows: 1 << 16, spec: dsr, packet: request, before: &request, compared: lruHit},
 		{name: "l2dsr hit", flows: 1 << 19, spec: dsr, packet: request, before: &request, compared: lruHit},

@@ -19,7 +19,7 @@
 // taken from the plan (ports of a node, of an address); how many connections that comes to is counted, on both ends.
 //
 // A count is final when nothing has changed while everything refused was tried once again, with SYN retries. The
-// plan lends no more than patience: a count below it is given longer.
+// plan decides only how long to wait: a count below it is given more time.
 //
 // Scenarios run side by side up to 200,000 connections, each in namespaces of its own.
 //

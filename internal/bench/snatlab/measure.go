@@ -29,7 +29,7 @@ func (c *Config) measure(ctx context.Context, l *layout, tick func(held int)) (_
 	if err != nil {
 		return nil, err
 	}
-	run := &run{Stage: stage, layout: l, place: c.Place, tick: tick}
+	run := &run{Stage: stage, layout: l, launcher: c.Launcher, tick: tick}
 	defer func() { err = errors.Join(err, run.close()) }()
 	if err := run.applyKernel(ctx); err != nil {
 		return nil, err
@@ -48,16 +48,16 @@ func (c *Config) measure(ctx context.Context, l *layout, tick func(held int)) (_
 // run is a measurement under way.
 type run struct {
 	*programs.Stage
-	layout *layout
-	place  tcpscale.Place
-	tick   func(int)
-	weir   *programs.Daemon // nil: the kernel translates
-	server *tcpscale.ServerGroup
-	groups []*tcpscale.Group // of replicas
+	layout   *layout
+	launcher tcpscale.Launcher
+	tick     func(int)
+	weir     *programs.Daemon // nil: the kernel translates
+	server   *tcpscale.ServerGroup
+	groups   []*tcpscale.Group // of replicas
 }
 
-func (r *run) at(namespace string) tcpscale.Place {
-	return tcpscale.Place{Command: r.place.Command, Do: r.Lab.Namespace(namespace).Do}
+func (r *run) at(namespace string) tcpscale.Launcher {
+	return tcpscale.Launcher{Command: r.launcher.Command, Do: r.Lab.Namespace(namespace).Do}
 }
 
 // start starts the server's and all replicas' processes.

@@ -29,7 +29,7 @@ func NATs() []string { return []string{Kernel, Weir} }
 type Config struct {
 	Scenarios []snat.Scenario                                                   // valid, with their defaults
 	NATs      []string                                                          // empty: both
-	Place     tcpscale.Place                                                    // makes workers; its namespace is not used
+	Launcher  tcpscale.Launcher                                                 // makes workers; its namespace is not used
 	Binary    string                                                            // weir
 	Progress  func(done float64, what string)                                   // one call at a time
 	once      func(context.Context, *layout, func(held int)) (*Measured, error) // of tests; nil: measure

@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func here() tcpscale.Place {
-	return tcpscale.Place{Command: func() *exec.Cmd {
+func here() tcpscale.Launcher {
+	return tcpscale.Launcher{Command: func() *exec.Cmd {
 		cmd := exec.Command(os.Args[0])
 		cmd.Env = append(os.Environ(), asWorker+"=1")
 		return cmd
@@ -84,7 +84,7 @@ func meets(t *testing.T, s snat.Scenario, want int, ceiling string) {
 	if err := s.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	result, err := snatlab.Run(t.Context(), snatlab.Config{Scenarios: []snat.Scenario{s}, NATs: []string{snatlab.Kernel}, Place: here()})
+	result, err := snatlab.Run(t.Context(), snatlab.Config{Scenarios: []snat.Scenario{s}, NATs: []string{snatlab.Kernel}, Launcher: here()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestRootWhatIsNotBuilt(t *testing.T) {
 	} {
 		scenarios = append(scenarios, s.WithDefaults())
 	}
-	result, err := snatlab.Run(t.Context(), snatlab.Config{Scenarios: scenarios, Place: here()})
+	result, err := snatlab.Run(t.Context(), snatlab.Config{Scenarios: scenarios, Launcher: here()})
 	if err != nil || result.Runs != 0 || result.Differ != 0 {
 		t.Fatalf("%v: %+v", err, result)
 	}
@@ -149,7 +149,7 @@ func TestRootInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	s := snat.Scenario{Name: "interrupted", Path: []snat.StageSpec{{Kind: snat.AzureLB}}}.WithDefaults()
-	_, err := snatlab.Run(ctx, snatlab.Config{Scenarios: []snat.Scenario{s}, NATs: []string{snatlab.Kernel}, Place: here(), Progress: func(_ float64, what string) {
+	_, err := snatlab.Run(ctx, snatlab.Config{Scenarios: []snat.Scenario{s}, NATs: []string{snatlab.Kernel}, Launcher: here(), Progress: func(_ float64, what string) {
 		if strings.Contains(what, "1,024 of") {
 			cancel()
 		}

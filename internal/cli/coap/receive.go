@@ -160,7 +160,7 @@ func (f *receiveFlags) save(ledger *client.Ledger) error {
 	return nil
 }
 
-// run runs the test, saves its state as it goes and tells its progress.
+// run runs the test, saves its state as it goes and shows its progress.
 func (f *receiveFlags) run(cmd *cobra.Command, ledger *client.Ledger) error {
 	if err := f.save(ledger); err != nil { // before anything is sent
 		return err
@@ -176,7 +176,7 @@ func (f *receiveFlags) run(cmd *cobra.Command, ledger *client.Ledger) error {
 	progress := cmd.ErrOrStderr()
 	var once sync.Once
 	var failed error
-	saved, told := time.Now(), time.Now()
+	saved, lastOutput := time.Now(), time.Now()
 	err := client.Receive(ctx, f.test, ledger, func(l *client.Ledger) {
 		if time.Since(saved) > saveEvery {
 			saved = time.Now()
@@ -185,8 +185,8 @@ func (f *receiveFlags) run(cmd *cobra.Command, ledger *client.Ledger) error {
 				cancel()
 			}
 		}
-		if !f.quiet && time.Since(told) > time.Second {
-			told = time.Now()
+		if !f.quiet && time.Since(lastOutput) > time.Second {
+			lastOutput = time.Now()
 			fmt.Fprintln(progress, receiveLine(&l.Totals))
 		}
 	})
@@ -231,7 +231,7 @@ func meanRTT(b *client.ReceiveBucket) float64 {
 func printLedger(w io.Writer, l *client.Ledger) error {
 	fmt.Fprintln(w, receiveLine(&l.Totals))
 	if open := len(l.Open); open > 0 {
-		fmt.Fprintf(w, "%d whose fate is not known yet: the next response tells\n", open)
+		fmt.Fprintf(w, "%d whose fate is not known yet: the next response shows it\n", open)
 	}
 	if l.Restarts+l.Addresses > 0 {
 		fmt.Fprintf(w, "%d restarts of the server, %d changes of this client's address as the server sees it\n", l.Restarts, l.Addresses)

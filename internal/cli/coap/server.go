@@ -77,7 +77,7 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 	flags.StringVar(&f.server.ClientCerts, "client-auth", "", "whether clients are asked for certificates or raw public keys: none, wanted or needed (default none)")
 	flags.BoolVar(&f.server.Diagnose, "diagnose", false, "serve the counters at /diagnose, to everybody")
 	flags.BoolVar(&f.noResumption, "no-resumption", false, "clients cannot resume DTLS sessions")
-	flags.BoolVar(&f.demo, "demo-credentials", false, "accept the sandbox identities beside --psk-file or --private-key")
+	flags.BoolVar(&f.demo, "demo-credentials", false, "accept the sandbox identities in addition to --psk-file or --private-key")
 	flags.IntVar(&f.server.BlockSize, "block-size", 0, "longest payload of a message in bytes, a power of two of 16 to 1024 (default 1024, with --plugtest 64)")
 	f.californium.add(flags)
 	f.serve.Add(cmd, cli.CoapPart())

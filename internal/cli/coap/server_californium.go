@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// californiumOptions are the options of Californium's extended plugtest server under their own names, beside those that Weir has anyway.
+// californiumOptions are the options of Californium's extended plugtest server under their own names, in addition to those that Weir has anyway.
 type californiumOptions struct {
 	switches map[string]*[2]bool // by name: --NAME, --no-NAME
 	refused  map[string]*string

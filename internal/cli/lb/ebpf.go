@@ -172,8 +172,8 @@ func printKernel(w io.Writer, k *v1.EBPFStatus) error {
 		if i.Gone {
 			why = "NOT ATTACHED: the interface is gone; " + why
 		}
-		if len(i.Beside) > 0 {
-			why += "; beside " + strings.Join(i.Beside, ", ")
+		if len(i.Others) > 0 {
+			why += "; other programs there: " + strings.Join(i.Others, ", ")
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\n", i.Name, i.Hook, why)
 	}

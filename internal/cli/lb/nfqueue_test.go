@@ -159,7 +159,7 @@ func TestRootNFQWithoutWeir(t *testing.T) {
 	}
 }
 
-// status, show, flows and metrics tell what the queues do; drain and reload act.
+// status, show, flows and metrics show what the queues do; drain and reload act.
 func TestRootNFQViews(t *testing.T) {
 	lab := queueLab(t, "nfqshow")
 	k := newQueueLB(t, lab.Namespace("gateway"), fmt.Sprintf(queueSpec, 100)+`- name: ruled
@@ -259,7 +259,7 @@ func TestQueueFlags(t *testing.T) {
 	}
 }
 
-// The live view tells when sources hash to one queue, and is silent when they do not.
+// The live view says when sources hash to one queue, and is silent when they do not.
 func TestSpreadHint(t *testing.T) {
 	status := func(packets ...uint64) *v1.NFQueueStatus {
 		q := &v1.NFQueueStatus{}

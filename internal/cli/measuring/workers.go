@@ -10,15 +10,15 @@ import (
 )
 
 // TCPWorkers makes the processes of workers: this program again, here.
-func TCPWorkers(stderr io.Writer) (place tcpscale.Place, err error) {
+func TCPWorkers(stderr io.Writer) (launcher tcpscale.Launcher, err error) {
 	self, err := os.Executable()
 	if err != nil {
-		return place, fmt.Errorf("find our own binary: %w", err)
+		return launcher, fmt.Errorf("find our own binary: %w", err)
 	}
-	place.Command = func() *exec.Cmd {
+	launcher.Command = func() *exec.Cmd {
 		cmd := exec.Command(self, "tcp", "worker")
 		cmd.Stderr = stderr
 		return cmd
 	}
-	return place, nil
+	return launcher, nil
 }

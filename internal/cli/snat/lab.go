@@ -109,7 +109,7 @@ func runSnatLab(cmd *cobra.Command, c snatlab.Config, asJSON bool, report string
 	if c.Binary, err = os.Executable(); err != nil {
 		return fmt.Errorf("find our own binary: %w", err)
 	}
-	if c.Place, err = measuring.TCPWorkers(cmd.ErrOrStderr()); err != nil {
+	if c.Launcher, err = measuring.TCPWorkers(cmd.ErrOrStderr()); err != nil {
 		return err
 	}
 	progress := measuring.NewProgress(cmd.ErrOrStderr())

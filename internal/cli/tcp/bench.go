@@ -60,7 +60,7 @@ Exit codes: 0 all were established and none was lost without an event, 1 otherwi
 				return cli.UsageError(err)
 			}
 			config.Client = f.config
-			if config.Place, err = measuring.TCPWorkers(cmd.ErrOrStderr()); err != nil {
+			if config.Launcher, err = measuring.TCPWorkers(cmd.ErrOrStderr()); err != nil {
 				return err
 			}
 			return runTCPBench(cmd, config, via, feed, serve, asJSON, report)

@@ -30,7 +30,7 @@ type tcpLoadFlags struct {
 func (f *tcpLoadFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.Float64Var(&f.config.Rate, "rate", 0, "connects a second of all together; 0: as fast as --in-flight allows")
-	flags.IntVar(&f.config.InFlight, "in-flight", 256, "most unfinished connects of a worker")
+	flags.IntVar(&f.config.InFlight, "in-flight", 256, "maximum of unfinished connects of a worker")
 	flags.Var(&f.workers, "workers", "processes of the client; auto: as many as the open-file limit requires")
 	cli.DurationVar(flags, &f.config.Heartbeat, "heartbeat", 30*time.Second, "period of each connection, 100ms to 1h")
 	flags.IntVar(&f.config.Misses, "misses", 3, "periods without an answer until a connection is lost, 1 to 100")
@@ -221,7 +221,7 @@ func holdTCP(cmd *cobra.Command, f tcpClientFlags, show func(tcpscale.Report), e
 	if run.Workers > f.config.Connections {
 		return r, cli.UsageError(fmt.Errorf("--workers %d: more than --connections %d", run.Workers, f.config.Connections))
 	}
-	if run.Place, err = measuring.TCPWorkers(cmd.ErrOrStderr()); err != nil {
+	if run.Launcher, err = measuring.TCPWorkers(cmd.ErrOrStderr()); err != nil {
 		return r, err
 	}
 	return run.Run(cmd.Context())

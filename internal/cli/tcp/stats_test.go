@@ -197,7 +197,7 @@ func TestChromiumTCPStatsForEverybody(t *testing.T) {
 		}
 	}
 
-	// Sorted by keyboard: the focus stays, the order is told and seen.
+	// Sorted by keyboard: the focus stays, the order is announced and seen.
 	b.evaluate(`[...document.querySelectorAll("#servers thead button")].find((e) => e.textContent === "connections").focus()`, nil)
 	b.press("Enter")
 	b.await(`document.activeElement.closest("th")?.ariaSort === "descending" && document.querySelector("#servers tbody th").textContent === "server-0"`)
@@ -213,7 +213,7 @@ func TestChromiumTCPStatsForEverybody(t *testing.T) {
 	b.await(`[...document.querySelectorAll("#matrix tbody tr")].filter((r) => r.checkVisibility()).length === 1`)
 	b.press("Escape") // of a search field: empties it
 	b.await(`document.getElementById("filtered").textContent === "" && [...document.querySelectorAll("#servers tbody tr")].every((r) => r.checkVisibility())`)
-	// A plot tells its values by arrow keys.
+	// A plot shows its values by arrow keys.
 	b.evaluate(`document.querySelector("#plot-connections > svg").focus()`, nil)
 	b.press("Home")
 	b.await(`/^Connections at .*: clients count/.test(document.activeElement.getAttribute("aria-label"))`)

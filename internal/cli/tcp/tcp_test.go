@@ -235,7 +235,7 @@ func TestRootTCPSilentPathIsFound(t *testing.T) {
 	}
 }
 
-// A path that drops only what clients send. The server evicts them, and its reset is all that some of them hear: it is the path's
+// A path that drops only what clients send. The server evicts them, and its reset is all that some of them receive: it is the path's
 // fault all the same, not that of a server's end.
 func TestRootTCPOneWayPathIsFound(t *testing.T) {
 	clitest.TakesSeconds(t)
@@ -266,7 +266,7 @@ func TestRootTCPOneWayPathIsFound(t *testing.T) {
 	if err := json.Unmarshal([]byte(out.String()), &r); err != nil {
 		t.Fatal(err)
 	}
-	// Evicted: the server's farewell came through. Starved: the tester was, beside other load.
+	// Evicted: the server's farewell came through. Starved: the tester was, by other load.
 	if f := r.Failures; f["one_way"]+f["evicted"]+f["starved"] != 300 || f["reset"] > 0 {
 		t.Errorf("%v", f)
 	}

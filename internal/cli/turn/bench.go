@@ -22,7 +22,7 @@ func newTurnBenchCommand() *cobra.Command {
 		config    bench.TurnConfig
 		bandwidth string
 		rates     []string
-		most      string
+		maxRate   string
 		out       measuring.Output
 	)
 	cmd := &cobra.Command{
@@ -52,7 +52,7 @@ everything runs in a network namespace of its own.
 			if config.Bandwidth, err = parseBits(bandwidth); err != nil {
 				return cli.UsageError(fmt.Errorf("--bandwidth: %w", err))
 			}
-			if config.MaxRate, err = parseBits(most); err != nil {
+			if config.MaxRate, err = parseBits(maxRate); err != nil {
 				return cli.UsageError(fmt.Errorf("--most: %w", err))
 			}
 			for _, text := range rates {
@@ -75,6 +75,7 @@ everything runs in a network namespace of its own.
 	flags.IntVarP(&config.Size, "size", "s", 1200, "bytes of a packet, 40 to 1472")
 	flags.StringVarP(&bandwidth, "bandwidth", "b", "100000", "bits/s of each client, such as 100000, 100k or 10M")
 	flags.StringVarP(&config.Platform, "platform", "p", "local", "local; k8s is to come")
+	// The flag keeps its first name, for scripts that use it; it names a path, as the JSON key of results does.
 	flags.StringVar(&config.Path, "road", bench.TurnPathCat, "cat: through turncats; direct-channel: the generator speaks ChannelData")
 	flags.StringSliceVar(&config.With, "with", nil, "peers to compare with in the same run: "+strings.Join(bench.TurnPeers(), ", "))
 	flags.StringVar(&config.Generator, "generator", bench.GeneratorAuto, "iperf, builtin, or auto: iperf where it is installed, builtin for sweeps and direct-channel")
@@ -90,7 +91,8 @@ everything runs in a network namespace of its own.
 	flags.StringSliceVar(&rates, "rates", []string{"20k"}, "of a sweep: packets/s of all clients at which costs are compared, such as 20k,120k")
 	flags.IntVar(&config.Rounds, "rounds", 3, "of a sweep: rounds of each rate, of --duration")
 	cli.DurationVar(flags, &config.Probe, "probe", time.Second, "of a sweep: length of a try when it looks for the highest rate")
-	flags.StringVar(&most, "most", "1M", "of a sweep: packets/s at which the search stops")
+	// The flag keeps its first name, for scripts that use it.
+	flags.StringVar(&maxRate, "most", "1M", "of a sweep: packets/s at which the search stops")
 	for letter, name := range map[string]string{"n": "clients", "s": "size", "b": "bandwidth", "p": "platform"} {
 		cli.OldShorthand(cmd, letter, name) // shorthands of STUNner's script; they have other meanings in weir nat and weir explain
 	}

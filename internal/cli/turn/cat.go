@@ -92,7 +92,7 @@ Ctrl-C or SIGTERM gives every allocation back.`,
 	cli.DurationVar(flags, &c.CheckEvery, "check-every", turncat.DefaultCheckEvery, "how often a session in use asks whether its allocation is still there; -1s never")
 	cli.DurationVar(flags, &c.Lifetime, "lifetime", turncat.DefaultLifetime, "lifetime of allocations to ask for, 1m to 1h")
 	cli.DurationVar(flags, &c.Linger, "linger", turncat.DefaultLinger, "after the end of a stream's input wait for answers until so much silence")
-	flags.IntVar(&c.MTU, "mtu", turncat.DefaultMTU, "most bytes of a datagram that is cut from a stream")
+	flags.IntVar(&c.MTU, "mtu", turncat.DefaultMTU, "maximum bytes of a datagram that is cut from a stream")
 	flags.IntVar(&c.Workers, "workers", 0, "workers of a UDP listener (default 1, which is enough for some 200,000 packets a second)")
 	cli.DurationVar(flags, &c.Gather, "gather", 0, "let datagrams gather for so long, at most 1ms: less CPU, more latency")
 	flags.IntVar(&c.Buffer, "buffer", turncat.DefaultBuffer, "kernel buffers of UDP sockets in bytes; above net.core.rmem_max needs root")

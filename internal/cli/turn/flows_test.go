@@ -333,7 +333,7 @@ func (fs *turnFlows) refresh() {
 	fs.each("refresh", func(f *turnFlow) error { return f.refresh(600) })
 }
 
-// release ends every allocation, beside each other.
+// release ends every allocation, in parallel.
 func (fs *turnFlows) release() {
 	var group sync.WaitGroup
 	for _, f := range fs.flows {

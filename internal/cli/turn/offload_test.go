@@ -29,7 +29,7 @@ import (
 	"github.com/weir-lb/weir/internal/turn/load"
 )
 
-// offloadLab is a client, a gateway and a peer in a namespace each. forward: the gateway is a router, for traffic beside TURN.
+// offloadLab is a client, a gateway and a peer in a namespace each. forward: the gateway is a router, for traffic that is not TURN.
 func offloadLab(name string, forward bool) netlab.Topology {
 	return netlab.Topology{
 		Name: name,
@@ -206,7 +206,7 @@ func TestRootTurnOffloadRestart(t *testing.T) {
 }
 
 // BenchmarkTurnOffload sends as many datagrams as the machine takes, up, through a gateway in user space, through both hooks,
-// and beside it through the kernel's router. us/packet is the processor time of everybody for a datagram that arrived,
+// and, to compare, through the kernel's router. us/packet is the processor time of everybody for a datagram that arrived,
 // gateway-us/packet that of the gateway's process, ns/run that of the relay's program, which is part of the first.
 func BenchmarkTurnOffload(b *testing.B) {
 	for _, mode := range []string{"router", "none", "tcx", "xdp"} {

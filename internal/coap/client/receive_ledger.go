@@ -72,7 +72,7 @@ type History struct {
 type HistoryEntry struct {
 	ID      string
 	Time    int64  // when it came, in milliseconds of the server's clock
-	Address string // from where, if the server tells
+	Address string // from where, if the server reports it
 }
 
 // NewLedger makes a Ledger with buckets of length.
@@ -91,14 +91,14 @@ func (l *Ledger) Validate() error {
 // Send notes a request.
 func (l *Ledger) Send(id string, at time.Time) {
 	if len(l.Open) == maxOpen {
-		l.settle(&l.Open[0], func(c *ReceiveCounts) { c.Unknown++ })
+		l.count(&l.Open[0], func(c *ReceiveCounts) { c.Unknown++ })
 		l.Open = l.Open[1:]
 	}
 	l.Open = append(l.Open, openRequest{ID: id, Sent: at})
-	l.settle(&openRequest{Sent: at}, func(c *ReceiveCounts) { c.Sent++ })
+	l.count(&openRequest{Sent: at}, func(c *ReceiveCounts) { c.Sent++ })
 }
 
-// Answer notes the response to a request and what it tells of earlier ones.
+// Answer notes the response to a request and what it reports of earlier ones.
 func (l *Ledger) Answer(id string, rtt time.Duration, h *History) {
 	i := slices.IndexFunc(l.Open, func(r openRequest) bool { return r.ID == id })
 	if i < 0 || l.Open[i].Failed { // too late: it counts as lost, whatever came
@@ -107,7 +107,7 @@ func (l *Ledger) Answer(id string, rtt time.Duration, h *History) {
 	}
 	sent := l.Open[i]
 	l.Open = slices.Delete(l.Open, i, i+1)
-	l.settle(&sent, func(c *ReceiveCounts) { c.Answered++ })
+	l.count(&sent, func(c *ReceiveCounts) { c.Answered++ })
 	if b := l.bucket(sent.Sent); b != nil {
 		ms := float64(rtt) / float64(time.Millisecond)
 		b.RTTSum += ms
@@ -126,7 +126,7 @@ func (l *Ledger) Fail(id string) {
 	l.resolve()
 }
 
-// learn takes what a history tells of the requests whose fate is open.
+// learn takes what a history reports of the requests whose fate is open.
 func (l *Ledger) learn(h *History) {
 	if h == nil {
 		return
@@ -135,7 +135,7 @@ func (l *Ledger) learn(h *History) {
 		l.Restarts++
 		l.Open = slices.DeleteFunc(l.Open, func(r openRequest) bool {
 			if r.Failed && !r.Arrived {
-				l.settle(&r, func(c *ReceiveCounts) { c.Unknown++ })
+				l.count(&r, func(c *ReceiveCounts) { c.Unknown++ })
 			}
 			return r.Failed && !r.Arrived
 		})
@@ -178,34 +178,34 @@ const (
 	entryRoom     = 130
 )
 
-// forget gives up the requests that no history can tell of any more.
+// forget gives up the requests that no history can report any more.
 func (l *Ledger) forget(oldest string) {
 	l.Open = slices.DeleteFunc(l.Open, func(r openRequest) bool {
 		lost := r.Failed && !r.Arrived && !r.Absent && r.ID < oldest
 		if lost {
-			l.settle(&r, func(c *ReceiveCounts) { c.Unknown++ })
+			l.count(&r, func(c *ReceiveCounts) { c.Unknown++ })
 		}
 		return lost
 	})
 }
 
-// resolve counts the failed requests of which a history has told.
+// resolve counts the failed requests that a history has reported.
 func (l *Ledger) resolve() {
 	l.Open = slices.DeleteFunc(l.Open, func(r openRequest) bool {
 		switch {
 		case !r.Failed || !r.Arrived && !r.Absent:
 			return false
 		case r.Arrived:
-			l.settle(&r, func(c *ReceiveCounts) { c.LostResponses++ })
+			l.count(&r, func(c *ReceiveCounts) { c.LostResponses++ })
 		default:
-			l.settle(&r, func(c *ReceiveCounts) { c.LostRequests++ })
+			l.count(&r, func(c *ReceiveCounts) { c.LostRequests++ })
 		}
 		return true
 	})
 }
 
-// settle counts in the totals and in the bucket of the time a request was sent.
-func (l *Ledger) settle(r *openRequest, count func(*ReceiveCounts)) {
+// count counts in the totals and in the bucket of the time a request was sent.
+func (l *Ledger) count(r *openRequest, count func(*ReceiveCounts)) {
 	count(&l.Totals)
 	if b := l.bucket(r.Sent); b != nil {
 		count(&b.ReceiveCounts)

@@ -371,7 +371,7 @@ type responseError struct{ code message.Code }
 
 func (e responseError) Error() string { return fmt.Sprintf("response %s %s", e.code, e.code.Name()) }
 
-// processCPU is the user and system time of this process, 0 if the kernel does not tell.
+// processCPU is the user and system time of this process, 0 if the kernel does not report it.
 func processCPU() time.Duration {
 	spent, _ := procstat.CPU(os.Getpid())
 	return spent

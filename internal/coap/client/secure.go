@@ -182,7 +182,7 @@ func (l *secureLink) Close() error {
 	return l.link.Close()
 }
 
-// describe is what a user is told of a session.
+// describe is what a user sees of a session.
 func describe(target Target, own *Security, r *handshake.Result) Session {
 	var id [4]byte
 	rand.Read(id[:]) //nolint:errcheck // never fails, by its contract

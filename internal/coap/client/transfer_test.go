@@ -156,7 +156,7 @@ func TestPayloadInBlocksAfterARefusal(t *testing.T) {
 	}
 }
 
-// Notifications are delivered in the order of their sequence numbers; the answers are acknowledged; the end is told to the server.
+// Notifications are delivered in the order of their sequence numbers; the answers are acknowledged; the server is notified of the end.
 func TestObserve(t *testing.T) {
 	type event struct {
 		observe uint32

@@ -175,5 +175,5 @@ func (c *Cluster) Status() []NodeStatus {
 	return rows
 }
 
-// Ready reports whether every node has been heard at least once since the start.
+// Ready reports whether a message of every node was received at least once since the start.
 func (c *Cluster) Ready() bool { return State(c.state.Load()) >= StateUp }

@@ -103,7 +103,7 @@ func (t *targets) refresh(now time.Duration) {
 	t.own.Store(&own)
 }
 
-// hostAddresses lists the addresses of this host. It returns none where the system does not tell.
+// hostAddresses lists the addresses of this host. It returns none where the system does not report them.
 func hostAddresses() []netip.Addr {
 	all, err := net.InterfaceAddrs()
 	if err != nil {

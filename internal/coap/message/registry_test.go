@@ -118,7 +118,7 @@ func TestRegisteredCodes(t *testing.T) {
 			t.Errorf("%s is method %s", want, method)
 		}
 	}
-	// 'Z' and 'z' are letters, what lies beside the letters is not.
+	// 'Z' and 'z' are letters, what is next to the letters is not.
 	for _, name := range []string{"", "GE", "GETS", "g`t", "{et", "G\x25T", "PUT@", "get\x00"} {
 		if code, ok := ParseMethod(name); ok {
 			t.Errorf("%q is method %s", name, code)

@@ -27,7 +27,7 @@ func dialStream(t testing.TB, n *node.Node, listener int, secure *tls.Config, ow
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
-	if err := c.Settled(); err != nil {
+	if err := c.ReceiveCSM(); err != nil {
 		t.Fatal(err)
 	}
 	return &streamPeer{peer: &peer{t: t}, conn: c}

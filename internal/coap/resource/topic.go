@@ -9,7 +9,7 @@ import (
 	"github.com/weir-lb/weir/internal/coap/message"
 )
 
-// Topic tells the observers of resources that these have changed (RFC 7641). The zero Topic is ready; its fields must not
+// Topic notifies the observers of resources that have changed (RFC 7641). The zero Topic is ready; its fields must not
 // change while a Server uses it. Its methods are safe from any goroutine, the methods of a Request included.
 type Topic struct {
 	// Every is the period in which the resource changes by itself; 0: never.

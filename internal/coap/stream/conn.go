@@ -126,9 +126,9 @@ func (c *Conn) Ping(token []byte, withCustody bool) error {
 	return c.write(AppendPing(nil, token, withCustody))
 }
 
-// Settled waits for the CSM of the peer, so that Peer is what the peer accepts and Send may take longer messages. It is called where
+// ReceiveCSM waits for the CSM of the peer, so that Peer is what the peer accepts and Send may take longer messages. It is called where
 // Receive may be called, and not after it.
-func (c *Conn) Settled() error {
+func (c *Conn) ReceiveCSM() error {
 	var m message.Message
 	for {
 		ok, err := c.next(&m)

@@ -56,7 +56,7 @@ func TestReceiveBuffer(t *testing.T) {
 	path, value, _ := strings.Cut(strings.TrimPrefix(f.Remedy, "sysctl -w "), "=")
 	write(t, filepath.Join(e.proc, "sys", path), value)
 	if f := one(t, e, (*examiner).buffer); f.Level != finding.OK {
-		t.Errorf("after the cure: %+v", f)
+		t.Errorf("after the remedy: %+v", f)
 	}
 	write(t, filepath.Join(e.proc, "sys", path), "1")
 	e.force = func(int) error { return nil }
@@ -79,7 +79,7 @@ func TestLargeReceive(t *testing.T) {
 	}
 	on = false
 	if f := one(t, e, (*examiner).largeReceive); f.Level != finding.OK {
-		t.Errorf("after the cure: %+v", f)
+		t.Errorf("after the remedy: %+v", f)
 	}
 }
 

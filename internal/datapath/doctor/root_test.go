@@ -52,7 +52,7 @@ func TestRootReflectedMarksLoseMTUErrors(t *testing.T) {
 		run("client", "ip route flush cache")
 		out := run("client", "ping -M do -s 1450 -c 5 -i 0.3 -W 2 10.96.0.1")
 		if got := strings.Contains(out, "Frag needed") || strings.Contains(out, "message too long"); got != want {
-			t.Errorf("fwmark_reflect=%d: the client hears of the MTU: %v\n%s", value, got, out)
+			t.Errorf("fwmark_reflect=%d: the client learns the MTU: %v\n%s", value, got, out)
 		}
 	}
 }

@@ -51,7 +51,7 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 		return nil
 	}
 	d.log.Info("looking for next hops, then attaching the programs", "interfaces", len(d.attached))
-	d.hops.Settle(nextHopTimeout) // so that the first packets find their way
+	d.hops.WaitResolved(nextHopTimeout) // so that the first packets find a neighbour
 	return d.attach()
 }
 

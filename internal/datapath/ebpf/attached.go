@@ -33,8 +33,8 @@ func (d *Datapath) attach() error {
 		}
 		d.closing = append(d.closing, l.Close)
 		d.log.Info(how, "interface", a.Name, "hook", a.Hook.String(), "why", a.Why)
-		if len(a.Beside) > 0 {
-			d.log.Info("other programs are on the same hook", "interface", a.Name, "programs", strings.Join(a.Beside, ", "), "weir_runs_last", d.config.Last)
+		if len(a.Others) > 0 {
+			d.log.Info("other programs are on the same hook", "interface", a.Name, "programs", strings.Join(a.Others, ", "), "weir_runs_last", d.config.Last)
 		}
 	}
 	if d.pins != nil {

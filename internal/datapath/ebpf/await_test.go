@@ -27,13 +27,13 @@ func TestAwaitWaitsForAStart(t *testing.T) {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	told := 0
+	calls := 0
 	release := func() {
-		told++
+		calls++
 		unix.Flock(int(lock.Fd()), unix.LOCK_UN)
 	}
-	if err := Await(t.Context(), dir, release); err != nil || told != 1 {
-		t.Errorf("%v, told %d times", err, told)
+	if err := Await(t.Context(), dir, release); err != nil || calls != 1 {
+		t.Errorf("%v, called %d times", err, calls)
 	}
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)

@@ -42,7 +42,7 @@ services:
 						d.tables.Backends[number].Hop[i].Mtu = 1000
 					}
 				}
-				told := func(frame []byte) bool {
+				notified := func(frame []byte) bool {
 					verdict, _, _, err := w.run(d, frame, time.Second)
 					if err != nil {
 						t.Error(err)
@@ -51,15 +51,15 @@ services:
 				}
 				errors := 0
 				for range 1500 {
-					if told(last) {
+					if notified(last) {
 						errors++
 					}
 				}
 				if errors != 1000 {
-					t.Errorf("told %d senders of the end of a hop limit, want 1000", errors)
+					t.Errorf("notified %d senders of the end of a hop limit, want 1000", errors)
 				}
-				if !told(large) {
-					t.Error("nobody is told what size fits")
+				if !notified(large) {
+					t.Error("no sender is notified of the size that fits")
 				}
 				return nil
 			})

@@ -134,7 +134,7 @@ services:
 	if got := counts[lb.ReasonConntrack].Packets + counts[lb.ReasonMaglev].Packets; got != sent.Load() {
 		t.Errorf("%d of %d packets were forwarded; %v", got, sent.Load(), counts)
 	}
-	t.Logf("%d flows listed in %s alone, in %s beside %d packets (%.0f/s)", flows, alone, took, during, float64(during)/took.Seconds())
+	t.Logf("%d flows listed in %s alone, in %s during %d packets (%.0f/s)", flows, alone, took, during, float64(during)/took.Seconds())
 }
 
 // enterFlow is table_claim and way_publish.

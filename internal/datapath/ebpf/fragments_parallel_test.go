@@ -18,7 +18,7 @@ import (
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
 
-// reordered is a data path whose holder works beside the programs, as in service.
+// reordered is a data path whose holder works at the same time as the programs, as in service.
 type reordered struct {
 	d       *Datapath
 	service uint16
@@ -67,7 +67,7 @@ func TestRootReorderedOnManyCPUs(t *testing.T) {
 						return nil
 					})
 					r.total += burst
-					if err := r.settled(); err != nil {
+					if err := r.drained(); err != nil {
 						t.Fatalf("round %d: %v", round, err)
 					}
 				}
@@ -125,7 +125,7 @@ services:
 				t.Error(err)
 			}
 		case <-time.After(10 * time.Second): // with nothing to read it looks around every fragment_ttl/4, 15 s
-			t.Fatal("the holder does not end when it is told to")
+			t.Fatal("the holder does not end when it is stopped")
 		}
 		r.d.Close()
 	})
@@ -135,8 +135,8 @@ services:
 	return r
 }
 
-// settled waits until all later fragments have left.
-func (r *reordered) settled() error {
+// drained waits until all later fragments have left.
+func (r *reordered) drained() error {
 	for end := time.Now().Add(5 * time.Second); ; {
 		counts := r.d.counts().service(r.service)
 		switch left := counts[lb.ReasonFragment].Packets; {

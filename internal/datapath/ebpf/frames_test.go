@@ -40,7 +40,7 @@ func openWire(t *testing.T, host *netlab.Host, name string) *wire {
 		if err := unix.SetsockoptTimeval(w.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit); err != nil {
 			return err
 		}
-		// The kernel takes a tag off the frame; it comes beside it then.
+		// The kernel takes a tag off the frame; then it comes as metadata.
 		if err := unix.SetsockoptInt(w.fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1); err != nil {
 			return err
 		}
@@ -82,7 +82,7 @@ func (w *wire) receive(what string, want func(p *packet.Packet) bool) (packet.Pa
 	}
 }
 
-// tagOf reads the VLAN tag of a frame, in it or beside it.
+// tagOf reads the VLAN tag of a frame, in it or in its metadata.
 func tagOf(control, frame []byte) uint16 {
 	if frame[12] == 0x81 && frame[13] == 0 {
 		return uint16(frame[14])<<8&0xf00 | uint16(frame[15])

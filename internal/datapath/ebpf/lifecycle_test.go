@@ -458,7 +458,7 @@ func (p *pinned) each(f func(netlink.Link)) {
 	})
 }
 
-// Two data paths on one interface: the order is what was asked for, and each is told of the other.
+// Two data paths on one interface: the order is what was asked for, and each reports the other.
 func TestRootProgramsOnOneHook(t *testing.T) {
 	t.Parallel()
 	p := newPinned(t, "eborder", attach.HookTCX)
@@ -469,8 +469,8 @@ func TestRootProgramsOnOneHook(t *testing.T) {
 	other.config.PinPath, other.config.Last = filepath.Join(filepath.Dir(p.config.PinPath), "other"), true
 	second := other.open(specBefore)
 	defer second.Close()
-	if beside := second.Report().Interfaces[0].Beside; len(beside) != 1 {
-		t.Errorf("the second sees %q", beside)
+	if others := second.Report().Interfaces[0].Others; len(others) != 1 {
+		t.Errorf("the second sees %q", others)
 	}
 	order := func() (ids []ebpf.ProgramID) {
 		ebpftest.Do(t, p.host, func() error {

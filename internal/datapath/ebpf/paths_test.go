@@ -78,7 +78,7 @@ func failedNeighbour(t *testing.T, hook attach.Hook) {
 	}
 	run(backend, "ip", "link", "set", "eth0", "arp", "off")
 	run(gateway, "ip", "neigh", "replace", "10.2.0.2", "dev", "veth3", "nud", "failed")
-	// While it is deaf, packets do not reach it and say why.
+	// While it receives nothing, packets do not reach it and say why.
 	ebpftest.Do(t, lab.Namespace("client1"), func() error {
 		c, err := net.Dial("udp", "10.0.0.1:80")
 		if err != nil {
@@ -89,7 +89,7 @@ func failedNeighbour(t *testing.T, hook attach.Hook) {
 			if time.Now().After(end) {
 				return fmt.Errorf("nothing counted")
 			}
-			if _, err := c.Write([]byte("deaf")); err != nil {
+			if _, err := c.Write([]byte("lost")); err != nil {
 				continue // refused, as the kernel reports the unreachable host
 			}
 			time.Sleep(10 * time.Millisecond)

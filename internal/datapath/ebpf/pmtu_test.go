@@ -59,7 +59,7 @@ func pathMTUThroughL3DSR(t *testing.T, hook attach.Hook) {
 	}
 }
 
-// TestRootPathMTUThroughNAT has narrow links beside the balancer and beyond
+// TestRootPathMTUThroughNAT has narrow links next to the balancer and beyond
 // it, on either side: each end learns the MTU from errors that quote its own flow.
 func TestRootPathMTUThroughNATOnTCX(t *testing.T) { pathMTUThroughNAT(t, attach.HookTCX) }
 func TestRootPathMTUThroughNATOnXDP(t *testing.T) { pathMTUThroughNAT(t, attach.HookXDP) }
@@ -119,8 +119,8 @@ func TestRootErrorsReachBackendsOfDSR(t *testing.T) {
 	}
 }
 
-// narrowChain is the chain with its narrow link elsewhere: 0 beside the
-// client, 3 beside the backend. Behind the first router there is otherwise room
+// narrowChain is the chain with its narrow link elsewhere: 0 next to the
+// client, 3 next to the backend. Behind the first router there is otherwise room
 // for a tunnel.
 func narrowChain(narrow int, hook attach.Hook) netlab.Topology {
 	topology := netlab.Chain()

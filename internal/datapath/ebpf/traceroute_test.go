@@ -21,7 +21,7 @@ import (
 )
 
 // TestRootTraceroute: each router on the way to a backend, and the balancer
-// itself, tells where a hop limit ended; the next one up arrives.
+// itself, reports where a hop limit ended; the next one up arrives.
 func TestRootTraceroute(t *testing.T) {
 	t.Parallel()
 	for _, hook := range hooks {

@@ -30,7 +30,7 @@ func BenchmarkWorker(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			d, _ := one(b, worldSpec(c.spec, 0, 1, 2, 3), nil)
 			w := d.workers[0]
-			w.queue = &deafQueue{}
+			w.queue = &silentQueue{}
 			var data [][]byte
 			for i := range c.flows {
 				data = append(data, ip(b, fmt.Sprintf(c.line, 10000+i))[0])
@@ -76,7 +76,7 @@ func BenchmarkRootNFQueue(b *testing.B) {
 }
 
 func flood(b *testing.B, config Config) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4)) // as weir lb run has it: spare Ps beside the worker's
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(4)) // as weir lb run has it: spare Ps in addition to the worker's
 	w := newWorld(b, 1, 1, config)
 	if out, err := w.backends[0].Exec(b.Context(), "iptables", "-w", "-t", "raw", "-A", "PREROUTING", "-p", "udp", "--dport", "7100", "-j", "DROP"); err != nil {
 		b.Fatal(err, out)

@@ -9,7 +9,7 @@
 //	           └ held: early fragments, known by number only              DROP: by reason              none: held
 //
 // Nothing is copied or sent by this package: a packet stays in the kernel's queue until its verdict. That makes holding
-// early fragments cheap: the verdict waits, bounded in number and time, until the first fragment told where the datagram
+// early fragments cheap: the verdict waits, bounded in number and time, until the first fragment shows where the datagram
 // goes; then it leaves in the same write as that one's. Large segments (GSO) are taken whole.
 //
 // # Queues and workers

@@ -111,7 +111,7 @@ func (q *kernelQueue) prepare(c *Config) error {
 	return err
 }
 
-// bind takes the queue and tells the kernel what to deliver. Packets arrive from then on.
+// bind binds the queue and sets what the kernel delivers. Packets arrive from then on.
 func (q *kernelQueue) bind(c *Config) error {
 	if err := q.configure(commandAttr(commandBind)); err != nil {
 		return err

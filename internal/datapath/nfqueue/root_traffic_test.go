@@ -456,7 +456,7 @@ func TestRootNFQTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := another.Apply(compile(t, worldSpec("", 0))); err != nil {
-		t.Errorf("another one beside it, on other queues: %v", err)
+		t.Errorf("a second one, on other queues: %v", err)
 	}
 	if err := another.Close(); err != nil {
 		t.Error(err)

@@ -141,7 +141,7 @@ func TestTraceOneAtATime(t *testing.T) {
 	}
 	first.Close() // ends nothing that is not its own
 	if _, err := d.Trace(TraceFilter{}); !errors.Is(err, ErrTraced) {
-		t.Errorf("beside the second: %v", err)
+		t.Errorf("with the second: %v", err)
 	}
 	q.push(ip(t, "udp 10.0.0.1:5000 > 192.0.2.1:5684 payload=100")[0], 0)
 	step(t, d)
@@ -169,7 +169,7 @@ func TestTraceIsBounded(t *testing.T) {
 	}
 	defer trace.Close()
 	w := d.workers[0]
-	w.queue = &deafQueue{}
+	w.queue = &silentQueue{}
 	data := ip(t, "udp 10.0.0.1:5000 > 192.0.2.1:5684 payload=100")[0]
 	id := uint32(0)
 	iterate := func() {

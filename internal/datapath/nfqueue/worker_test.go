@@ -184,7 +184,7 @@ func TestNoAllocations(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := d.workers[0]
-	w.queue = &deafQueue{}
+	w.queue = &silentQueue{}
 	_ = queues
 	var lines [][]byte
 	for i := range 20 {
@@ -217,13 +217,13 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// deafQueue takes verdicts and gives no packet.
-type deafQueue struct{ verdicts int }
+// silentQueue takes verdicts and gives no packet.
+type silentQueue struct{ verdicts int }
 
-func (q *deafQueue) Receive([]Packet, time.Duration) (int, error) { return 0, nil }
-func (q *deafQueue) Answer(v []Verdict) error                     { q.verdicts += len(v); return nil }
-func (q *deafQueue) Wake()                                        {}
-func (q *deafQueue) Close() error                                 { return nil }
+func (q *silentQueue) Receive([]Packet, time.Duration) (int, error) { return 0, nil }
+func (q *silentQueue) Answer(v []Verdict) error                     { q.verdicts += len(v); return nil }
+func (q *silentQueue) Wake()                                        {}
+func (q *silentQueue) Close() error                                 { return nil }
 
 // Workers that run answer packets, take snapshots and questions meanwhile, and at the end drop what is held.
 func TestRun(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-// flood is a NAT with one worker whose time the test tells, between clients on the loopback network, whose datagrams the
+// flood is a NAT with one worker whose time the test sets, between clients on the loopback network, whose datagrams the
 // test makes up, and two backends.
 type flood struct {
 	t        *testing.T

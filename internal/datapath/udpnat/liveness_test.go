@@ -136,7 +136,7 @@ func TestStaleIsProbedAndRevived(t *testing.T) {
 	}
 }
 
-// Nobody listens: the network says so, and a connected socket hears it at once.
+// Nobody listens: the network says so, and a connected socket receives the error at once.
 func TestRefusalIsSilence(t *testing.T) {
 	f := start(t, udpnat.Config{Workers: 1}, 2)
 	c := f.onBackend(0)
@@ -182,7 +182,7 @@ func TestJunkTakesNoBackendDown(t *testing.T) {
 		for {
 			got, err := c.receive()
 			if err != nil {
-				t.Fatalf("an unheard client stayed where nobody answers: %v", err)
+				t.Fatalf("a client without answers stayed where nobody answers: %v", err)
 			}
 			if string(got[1:]) == "once more" {
 				answers++

@@ -76,7 +76,7 @@ func TestWildcardAndIPv6(t *testing.T) {
 		s.Services[0].VIPs = udpnat.ListenSpec(netip.AddrPortFrom(netip.Addr{}, port))
 	})
 	for _, host := range []string{"127.0.0.1", "127.0.0.9", "::1"} {
-		c := newClient(t, netip.AddrPortFrom(netip.MustParseAddr(host), port)) // hears only the address it asked
+		c := newClient(t, netip.AddrPortFrom(netip.MustParseAddr(host), port)) // receives only from the address it sent to
 		c.exchange("from " + host)
 		c.exchange("again " + host)
 	}

@@ -94,7 +94,7 @@ func TestNewHandshakeFromTheSameAddress(t *testing.T) {
 			stats(t, e, "the first session is replaced", func(s engine.Stats) bool { return s.Replaced == 1 && s.Sessions == 1 })
 			h.mu.Lock()
 			if h.closed != 1 {
-				t.Errorf("the handler heard of %d ends", h.closed)
+				t.Errorf("the handler was called for %d ends", h.closed)
 			}
 			h.mu.Unlock()
 		}
@@ -110,7 +110,7 @@ func TestCloseNotifyEndsTheSession(t *testing.T) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed != 1 {
-		t.Errorf("the handler heard of %d ends", h.closed)
+		t.Errorf("the handler was called for %d ends", h.closed)
 	}
 }
 

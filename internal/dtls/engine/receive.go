@@ -217,7 +217,7 @@ func (w *Worker) repeatFinal(p *Peer) {
 	w.sendFinal(p)
 }
 
-// refuseRenegotiation tells the client that its keys stay as they are (RFC 5246 section 7.2.2). The session goes on. At most one
+// refuseRenegotiation notifies the client that its keys stay as they are (RFC 5246 section 7.2.2). The session goes on. At most one
 // such alert is sent in finalGap.
 func (w *Worker) refuseRenegotiation(p *Peer) {
 	if w.now-p.finalSent < finalGap {

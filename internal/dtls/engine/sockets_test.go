@@ -14,7 +14,7 @@ import (
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
-// late is a pair whose other end is told once its socket is open.
+// late is a pair whose other end is set once its socket is open.
 type late struct {
 	mu sync.Mutex
 	pair
@@ -162,7 +162,7 @@ func TestRouterAnswersFromTheAddressAsked(t *testing.T) {
 		d := connectUDP(t, first, nodeTwo.Addr())
 		b := make([]byte, 2048)
 		for _, target := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"} {
-			// Connected: it hears nobody else.
+			// Connected: it receives from nobody else.
 			conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(target), nodeOne.Addr().Port())))
 			if err != nil {
 				t.Fatal(err)
@@ -223,7 +223,7 @@ func TestNoAllocationPerNote(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 	if got := r.local(addr(2)); got.IsValid() {
-		t.Errorf("a client never heard of is answered from %v", got)
+		t.Errorf("an unknown client is answered from %v", got)
 	}
 	for i := range 10 * returnSlots { // newer ones take the place of older ones
 		r.note(addr(i), local)

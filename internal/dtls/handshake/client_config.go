@@ -14,8 +14,8 @@ type ClientConfig struct {
 	Config
 	Identity []byte // of the pre-shared key
 	Key      []byte // nil: no suites with pre-shared keys are offered
-	// ServerName is the name that the server's certificate must be valid for, and that it is told (RFC 6066 section 3). An
-	// address is not told. Empty: any name, and the server is not told one.
+	// ServerName is the name that the server's certificate must be valid for, and that is sent to it (RFC 6066 section 3). An
+	// address is not sent. Empty: any name, and none is sent.
 	ServerName string
 	// OfferCID offers connection ids; CID is ours, and may be empty: then the
 	// server gets one from us in no record, and we send what it gives out.

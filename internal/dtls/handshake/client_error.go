@@ -10,7 +10,7 @@ type AlertError byte
 
 func (e AlertError) Error() string { return fmt.Sprintf("handshake: the server's alert %d", byte(e)) }
 
-// clientError is an error with the alert that tells the server.
+// clientError is an error with the alert that is sent to the server.
 type clientError struct {
 	error
 	alert byte

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-lb/weir/internal/dtls/record"
 )
 
-// isHostName reports whether a name may be told to the server: it is no address (RFC 6066 section 3).
+// isHostName reports whether a name may be sent to the server: it is no address (RFC 6066 section 3).
 func isHostName(name string) bool {
 	_, err := netip.ParseAddr(name)
 	return name != "" && err != nil

@@ -35,7 +35,7 @@ const (
 	// fails. Anybody can send such a record from the client's address, so it is
 	// dropped (RFC 6347 section 4.1.2.7), and the client's Finished may still come,
 	// repeated if need be. A client whose key is wrong sends no Finished that opens;
-	// it is told after this time (RFC 4279 section 2).
+	// it is notified after this time (RFC 4279 section 2).
 	wrongKeyAfter = 3 * time.Second
 
 	never = time.Duration(1<<63 - 1)

@@ -317,7 +317,7 @@ func (p *Pending) appendMessage(typ byte, body []byte) {
 }
 
 // serverHello is our answer to the client's hello. It leaves out the empty server_name extension of RFC 6066 section 3, which
-// tells the client nothing: pion/dtls v3 cannot read it and would never answer.
+// gives the client no information: pion/dtls v3 cannot read it and would never answer.
 func (p *Pending) serverHello(h *hello, c *choice) *hello {
 	answer := &hello{
 		version: version12, random: p.server[:], suite: uint16(p.secrets.suite),

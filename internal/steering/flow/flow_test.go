@@ -326,7 +326,7 @@ func TestFragmentsAreSharedBySource(t *testing.T) {
 	}
 }
 
-// The floods of the review, ten times: each for a second of virtual time, from one source and from many, beside good
+// The floods of the review, ten times: each for a second of virtual time, from one source and from many, with good
 // datagrams of ten sources. What is in order loses nothing; what is re-ordered waits 5 ms for its first fragment.
 func TestFragmentsUnderFloods(t *testing.T) {
 	for _, c := range []struct {

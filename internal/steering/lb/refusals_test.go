@@ -44,7 +44,7 @@ func TestVIPRanges(t *testing.T) {
 				spec.Services = append(spec.Services, service(fmt.Sprint(i), VIPSpec{prefix("192.0.2.1"), Protocol(UDP), r}))
 			}
 			if path := refusal(t, spec); path != want {
-				t.Errorf("%v beside %v: refused at %q, want %q", b, a, path, want)
+				t.Errorf("%v with %v: refused at %q, want %q", b, a, path, want)
 				continue
 			}
 			if want != "" {
@@ -64,7 +64,7 @@ func TestVIPRanges(t *testing.T) {
 					got = s.Name
 				}
 				if got != name {
-					t.Errorf("%v beside %v: port %d is of service %q, want %q", b, a, port, got, name)
+					t.Errorf("%v with %v: port %d is of service %q, want %q", b, a, port, got, name)
 				}
 			}
 		}

@@ -93,11 +93,11 @@ func (c *CaptureWriter) pad() {
 
 // option adds one option, if it has a value.
 func (c *CaptureWriter) option(code uint16, value []byte) {
-	const most = 1<<16 - 4
+	const maximum = 1<<16 - 4
 	if len(value) == 0 {
 		return
 	}
-	value = value[:min(len(value), most)]
+	value = value[:min(len(value), maximum)]
 	c.buf = binary.LittleEndian.AppendUint16(c.buf, code)
 	c.buf = binary.LittleEndian.AppendUint16(c.buf, uint16(len(value)))
 	c.buf = append(c.buf, value...)

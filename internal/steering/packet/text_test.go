@@ -74,7 +74,7 @@ func TestTextErrors(t *testing.T) {
 		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
 			t.Errorf("%q: error %v, want %q", line, err, want)
 		case want != "" && len(got.Packets) != 0:
-			t.Errorf("%q: packets beside an error", line)
+			t.Errorf("%q: packets and an error", line)
 		}
 	}
 }

@@ -32,8 +32,8 @@ services:
 	return replay.New(snapshot)
 }
 
-// told is the rows without the steps that led to them.
-func told(tracer *replay.Tracer) string {
+// summary is the rows without the steps that led to them.
+func summary(tracer *replay.Tracer) string {
 	var rows []string
 	for _, r := range tracer.Rows {
 		rows = append(rows, strings.TrimSpace(fmt.Sprintf("%d %s %s %s", r.Number, r.Action, r.Reason, r.Backend)))
@@ -58,7 +58,7 @@ func TestEarlyFragmentsAreToldAgainWhenTheyAreReleased(t *testing.T) {
 	one := tracer(t)
 	fragments(t, one, time.Millisecond, 1, 2, 0)
 	want := "1 hold fragment_early, 2 hold fragment_early, 3 forward maglev a, 1 forward fragment a, 2 forward fragment a"
-	if got := told(one); got != want {
+	if got := summary(one); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	if one.Summary.Packets != 3 || one.Summary.Backends["pool/a"] != 3 || one.Summary.Reasons["fragment_early"] != 2 {
@@ -70,7 +70,7 @@ func TestEarlyFragmentsAreToldAgainWhenTheyAreReleased(t *testing.T) {
 func TestHeldFragmentsExpire(t *testing.T) {
 	one := tracer(t)
 	fragments(t, one, 2*time.Second, 1, 0)
-	if got, want := told(one), "1 hold fragment_early, 2 forward maglev a"; got != want {
+	if got, want := summary(one), "1 hold fragment_early, 2 forward maglev a"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }
@@ -92,7 +92,7 @@ func TestTextIsExplained(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got, want := told(one), "1 forward maglev a, 2 pass not_service"; got != want {
+	if got, want := summary(one), "1 forward maglev a, 2 pass not_service"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	first := one.Rows[0]

@@ -445,7 +445,7 @@ func TestProxyKeepsNoReplies(t *testing.T) {
 		t.Error(r.Reason)
 	}
 	// Its sockets see the replies, which prove and renew a flow.
-	e.Renew(key(t, 2), 0) // never heard of
+	e.Renew(key(t, 2), 0) // unknown
 	e.Renew(key(t, 1), 100*time.Second)
 	if e.Owner(key(t, 1), 219*time.Second) != d.Backend || e.Owner(key(t, 1), 220*time.Second) != nil || e.Tables().ProvenFlows != 1 {
 		t.Error("a renewed flow lives for two minutes more, and is proven")

@@ -339,7 +339,7 @@ func TestDisplacedFlows(t *testing.T) {
 		}
 		second := flow.NewKey(netip.MustParseAddrPort("10.0.0.2:5000"), netip.MustParseAddrPort("192.0.2.1:5684"), flow.ProtoUDP)
 		if d := e.Datagram(second, record, 0); d.Reason != want || (e.Owner(first, 0) == nil) != (want == lb.ReasonCID) || e.Tables().FlowsDisplaced != map[lb.Reason]uint64{lb.ReasonCID: 1}[want] {
-			t.Errorf("beside a flow to %s: %s, %d displaced", other, d.Reason, e.Tables().FlowsDisplaced)
+			t.Errorf("with a flow to %s: %s, %d displaced", other, d.Reason, e.Tables().FlowsDisplaced)
 		}
 		if d := e.Datagram(second.Reverse(), nil, 0); d.Reason != lb.ReasonNotService {
 			t.Errorf("of no service: %s", d.Reason)

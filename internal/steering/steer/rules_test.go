@@ -43,7 +43,7 @@ services:
   backends: [{name: a, mark: 121}, {name: b, mark: 122}]
 `
 
-// nfqlbSpec is a balancer beside nfqlb.
+// nfqlbSpec is a balancer in a tier with nfqlb.
 const nfqlbSpec = `hash: nfqlb
 maglev_size: 1000
 tier: {self: one, maglev_size: 401, members: [{name: one, mark: 201}, {name: two, mark: 202}]}
@@ -92,7 +92,7 @@ func TestRulesAllocateNothing(t *testing.T) {
 			t.Errorf("%v allocations per %d packets", n, len(inputs))
 		}
 		if e.Tables().Tier.Sent == 0 {
-			t.Error("no fragment went to the other member: the test does not see that road")
+			t.Error("no fragment went to the other member: the test does not reach that path")
 		}
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 // Config is one benchmark.
 type Config struct {
-	Place         tcpscale.Place        // of the workers of both ends; Do is set with Namespace
+	Launcher      tcpscale.Launcher     // of the workers of both ends; Do is set with Namespace
 	Namespace     bool                  // in a network namespace of its own, where we may
 	Client        tcpscale.ClientConfig // Targets are set
 	Command       string                // as it was typed, for the report
@@ -73,7 +73,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 		own, err := newNamespace(n)
 		if err == nil {
 			defer own.close()
-			c.Place.Do, where = own.do, "its own"
+			c.Launcher.Do, where = own.do, "its own"
 		} else {
 			where += "; none of its own: " + err.Error()
 		}
@@ -89,7 +89,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 		// A worker that serves many clients is woken for one frame at a time; one that serves one takes them together.
 		config.Listen, config.Apart, c.Client.Apart = slices.Repeat(config.Listen, c.ServerWorkers), true, true
 	}
-	server, err := tcpscale.StartServer(c.Place, config, c.ServerWorkers)
+	server, err := tcpscale.StartServer(c.Launcher, config, c.ServerWorkers)
 	if err != nil {
 		return nil, err
 	}
@@ -97,10 +97,10 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	c.Client.Targets = server.Listen
 	m := measuring{
 		before: readMemory(), server: server.Report, tick: c.Tick, ends: c.Ends,
-		conditions: func() []Condition { return conditions(c.Place, where, files) },
+		conditions: func() []Condition { return conditions(c.Launcher, where, files) },
 	}
 	run := tcpscale.ClientRun{
-		Place: c.Place, Config: c.Client, Workers: c.ClientWorkers, For: c.Hold, Plateau: c.Plateau,
+		Launcher: c.Launcher, Config: c.Client, Workers: c.ClientWorkers, For: c.Hold, Plateau: c.Plateau,
 		Server: server.Report, Tick: m.look,
 	}
 	report, err := run.Run(ctx)
@@ -196,9 +196,9 @@ func (r *Result) interrupt(ctx context.Context, began time.Time) {
 	}
 }
 
-// tellTime is how long the ends may take to tell what they hold, in seconds: a report is made once a second, and taken once
+// reportTimeout is how long the ends may take to report what they hold, in seconds: a report is made once a second, and taken once
 // a second.
-const tellTime = 3
+const reportTimeout = 3
 
 // judge is strict: the testers were scheduled, all there, none lost, both ends agree. Who is interrupted before he could
 // know says so.
@@ -216,7 +216,7 @@ func (r *Result) judgeConnections() {
 	switch {
 	case r.InterruptedAfter > 0 && c.FullAt.IsZero():
 		r.Verdict = fmt.Sprintf(interrupted+"%d of %d connections were established", r.Held, r.Connections)
-	case r.InterruptedAfter > 0 && !agree && r.unexplained() == 0 && r.HoldSeconds < tellTime:
+	case r.InterruptedAfter > 0 && !agree && r.unexplained() == 0 && r.HoldSeconds < reportTimeout:
 		r.Verdict = fmt.Sprintf(interrupted+"%d of %d connections were established, too short to compare both ends", r.Held, r.Connections)
 	case c.FullAt.IsZero():
 		r.Verdict = fmt.Sprintf("%d of %d connections were established", r.Held, r.Connections)

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 
 func benchConfig() Config {
 	return Config{
-		Place: tcpscale.Place{Command: func() *exec.Cmd {
+		Launcher: tcpscale.Launcher{Command: func() *exec.Cmd {
 			cmd := exec.Command(os.Args[0])
 			cmd.Env = append(os.Environ(), asWorker+"=1")
 			return cmd
@@ -101,7 +101,7 @@ func TestBenchOnTheMachinesLoopback(t *testing.T) {
 	}
 }
 
-// An interrupt before both ends could tell what they hold is one, and not a disagreement.
+// An interrupt before both ends could report what they hold is one, and not a disagreement.
 func TestBenchSaysThatItWasInterrupted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

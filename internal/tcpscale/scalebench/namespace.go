@@ -84,7 +84,7 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request)
 }
 
-// do runs f on a thread in the namespace; see [tcpscale.Place].
+// do runs f on a thread in the namespace; see [tcpscale.Launcher].
 func (s *namespace) do(f func() error) error {
 	done := make(chan error)
 	go func() {
@@ -100,8 +100,8 @@ func (s *namespace) do(f func() error) error {
 
 func (s *namespace) close() { s.file.Close() }
 
-// conditions are those of the kernel at that place.
-func conditions(place tcpscale.Place, where string, files uint64) []Condition {
+// conditions are those of the kernel where the launcher starts processes.
+func conditions(launcher tcpscale.Launcher, where string, files uint64) []Condition {
 	all := []Condition{{Name: "network namespace", Value: where}}
 	read := func() error {
 		buckets := strings.TrimPrefix(sys("ipv4/tcp_ehash_entries"), "-") // negative: shared with others
@@ -119,9 +119,9 @@ func conditions(place tcpscale.Place, where string, files uint64) []Condition {
 		}...)
 		return nil
 	}
-	if place.Do == nil {
+	if launcher.Do == nil {
 		_ = read() // never fails
-	} else if err := place.Do(read); err != nil {
+	} else if err := launcher.Do(read); err != nil {
 		all = append(all, Condition{Name: "not read", Value: err.Error()})
 	}
 	return append(all, Condition{Name: "TCP memory", Value: sys("ipv4/tcp_mem") + " pages"}, Condition{Name: "open files", Value: fmt.Sprintf("%d a process", files)}) // the machine's

@@ -135,7 +135,7 @@ func (r *PeerResult) fail(progress func(string, ...any), p *peer, round, process
 	r.Runs = append(r.Runs, run)
 }
 
-// floorHold is the hold of a run that only tells what the processes take by themselves.
+// floorHold is the hold of a run that only measures what the processes take by themselves.
 const floorHold = 3 * time.Second
 
 // measure is one run in a namespace of its own, which ends with everything in it.

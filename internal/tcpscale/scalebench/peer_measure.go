@@ -27,10 +27,10 @@ type peerFigures struct {
 type usage struct{ bytes, cpu float64 }
 
 const (
-	peerLook    = 10 * time.Millisecond
-	peerPatient = 20 * time.Second // without growth: it opens no more
-	peerStart   = 90 * time.Second // until all listen, until the first connection
-	peerSettle  = 2 * time.Second
+	peerLook         = 10 * time.Millisecond
+	peerStallTimeout = 20 * time.Second // without growth: it opens no more
+	peerStart        = 90 * time.Second // until all listen, until the first connection
+	peerPause        = 2 * time.Second
 )
 
 // run is one run. After an error too it says how many were established.
@@ -64,7 +64,7 @@ func (s *peerStage) run(ctx context.Context, p *peer, hold time.Duration) (*peer
 	if err := s.establish(ctx, f, established); err != nil {
 		return f, err
 	}
-	if err := s.pause(ctx, peerSettle); err != nil {
+	if err := s.pause(ctx, peerPause); err != nil {
 		return f, err
 	}
 	return f, s.hold(ctx, f, hold, proc, established, withChildren(servers), withChildren(clients))
@@ -96,17 +96,17 @@ func (s *peerStage) establish(ctx context.Context, f *peerFigures, established f
 		return fmt.Errorf("no connection: %w", err)
 	}
 	begun := time.Now()
-	grown, told := begun, begun
+	grown, lastOutput := begun, begun
 	err := s.wait(ctx, time.Hour, func() bool {
 		now, n := time.Now(), established()
 		if n > f.most {
 			f.most, grown = n, now
 		}
-		if now.Sub(told) > 2*time.Second {
-			told = now
+		if now.Sub(lastOutput) > 2*time.Second {
+			lastOutput = now
 			s.progress("  %d established", n)
 		}
-		return n >= s.connections || now.Sub(grown) > peerPatient
+		return n >= s.connections || now.Sub(grown) > peerStallTimeout
 	})
 	if f.most >= s.connections {
 		f.establish = time.Since(begun)

@@ -24,9 +24,9 @@ type peerStage struct {
 }
 
 type peerProcess struct {
-	cmd  *exec.Cmd
-	said programs.LastLines
-	gone chan struct{}
+	cmd    *exec.Cmd
+	output programs.LastLines
+	gone   chan struct{}
 }
 
 // share is how many connections client process i has.
@@ -41,7 +41,7 @@ func (s *peerStage) share(i int) int {
 // start starts a program in the namespace.
 func (s *peerStage) start(cmd *exec.Cmd) error {
 	p := &peerProcess{cmd: cmd, gone: make(chan struct{})}
-	cmd.Dir, cmd.Stdout, cmd.Stderr = s.Dir, &p.said, &p.said
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.Dir, &p.output, &p.output
 	if err := s.Running.Start(s.Host("all"), cmd); err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (s *peerStage) start(cmd *exec.Cmd) error {
 		_ = cmd.Wait() // however it ended, it should not have
 		s.Running.Forget(cmd)
 		select {
-		case s.ended <- fmt.Errorf("%s ended by itself (%v)%s", filepath.Base(cmd.Path), cmd.ProcessState, p.said.Said()):
+		case s.ended <- fmt.Errorf("%s ended by itself (%v)%s", filepath.Base(cmd.Path), cmd.ProcessState, p.output.LastOutput()):
 		default: // the first is enough
 		}
 	}()
@@ -95,7 +95,7 @@ func (s *peerStage) wait(ctx context.Context, timeout time.Duration, done func()
 		case err := <-s.ended:
 			return err
 		case <-expired:
-			return fmt.Errorf("nothing within %v%s", timeout, s.cmds[len(s.cmds)-1].said.Said())
+			return fmt.Errorf("nothing within %v%s", timeout, s.cmds[len(s.cmds)-1].output.LastOutput())
 		case <-ticker.C:
 		}
 	}

@@ -212,8 +212,8 @@ func (s *stage) open(ctx context.Context, c Config, r path, files uint64) error 
 		workers = tcpscale.WorkersFor(share+share/5+100, files) // hashes do not spread quite evenly, twice
 	}
 	for i := range s.via.Backends {
-		place := tcpscale.Place{Command: c.Place.Command, Do: s.Lab.Namespace(backendName(i)).Do}
-		group, err := tcpscale.StartServer(place, tcpscale.ServerConfig{
+		launcher := tcpscale.Launcher{Command: c.Launcher.Command, Do: s.Lab.Namespace(backendName(i)).Do}
+		group, err := tcpscale.StartServer(launcher, tcpscale.ServerConfig{
 			Listen: []netip.AddrPort{netip.AddrPortFrom(netip.IPv4Unspecified(), port)}, ID: backendName(i), Backlog: backlog,
 		}, workers)
 		if err != nil {
@@ -281,7 +281,7 @@ func (s *stage) run(ctx context.Context, c Config) (*Result, error) {
 	defer stop(nil)
 	c.Client.Targets = s.targets()
 	clock := &viaMeter{stage: s}
-	there := tcpscale.Place{Command: c.Place.Command, Do: s.Lab.Namespace("clients").Do}
+	there := tcpscale.Launcher{Command: c.Launcher.Command, Do: s.Lab.Namespace("clients").Do}
 	m := measuring{
 		before: readMemory(), server: s.server, tick: c.Tick, ends: c.Ends,
 		conditions: func() []Condition { return conditions(there, "the lab's", s.files) },
@@ -290,7 +290,7 @@ func (s *stage) run(ctx context.Context, c Config) (*Result, error) {
 	happened := make(chan error, 1)
 	begun := false
 	run := tcpscale.ClientRun{
-		Place: there, Config: c.Client, Workers: c.ClientWorkers, For: c.Hold, Plateau: c.Plateau, Server: s.server,
+		Launcher: there, Config: c.Client, Workers: c.ClientWorkers, For: c.Hold, Plateau: c.Plateau, Server: s.server,
 		Started: func(group *tcpscale.Group) { s.clients, s.began = group, time.Now() },
 		Late:    func() time.Duration { return e.late(time.Now()) },
 	}

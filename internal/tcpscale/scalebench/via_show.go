@@ -194,17 +194,17 @@ func writeTable(w io.Writer, header []string, rows [][]string) error {
 
 // sharesChart is the distribution over time.
 func sharesChart(v *Via, events []plot.Event) plot.Chart {
-	const most = 8 // colours; more are too many to tell apart
+	const maximum = 8 // colours; more are too many to tell apart
 	chart := plot.Chart{Title: "Connections of each backend", Note: "As the clients count them.", YLabel: "connections", Events: events}
-	for i := range min(v.Backends, most) {
+	for i := range min(v.Backends, maximum) {
 		series := plot.Series{Name: backendName(i)}
 		for _, p := range v.Shares {
 			series.X, series.Y = append(series.X, p.Seconds), append(series.Y, float64(p.Connections[series.Name]))
 		}
 		chart.Series = append(chart.Series, series)
 	}
-	if v.Backends > most {
-		chart.Note += fmt.Sprintf(" The first %d of %d.", most, v.Backends)
+	if v.Backends > maximum {
+		chart.Note += fmt.Sprintf(" The first %d of %d.", maximum, v.Backends)
 	}
 	return chart
 }

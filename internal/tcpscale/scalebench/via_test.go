@@ -114,7 +114,7 @@ func TestRootConnectionsSurviveTheBalancer(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
 			config := Config{
-				Place: tcpscale.Place{Command: func() *exec.Cmd { return exec.Command(binary, "tcp", "worker") }},
+				Launcher: tcpscale.Launcher{Command: func() *exec.Cmd { return exec.Command(binary, "tcp", "worker") }},
 				Client: tcpscale.ClientConfig{
 					ID: "test", Connections: 2000, InFlight: 256, Heartbeat: time.Second, Misses: 15, Timeout: 10 * time.Second,
 					BackoffMin: 200 * time.Millisecond, BackoffMax: time.Second,

@@ -102,9 +102,9 @@ func checkLists(r *tcpscale.Report) error {
 	return nil
 }
 
-func checkText(key, text string, most int) error {
-	if len(text) > most {
-		return fmt.Errorf("%s has %d bytes: want at most %d", key, len(text), most)
+func checkText(key, text string, maximum int) error {
+	if len(text) > maximum {
+		return fmt.Errorf("%s has %d bytes: want at most %d", key, len(text), maximum)
 	}
 	if !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
 		return fmt.Errorf("%s %.40q: want text without control characters", key, text)

@@ -43,8 +43,8 @@ func (s *Service) unwatch(w *watcher, why error) {
 	delete(s.watchers, w)
 }
 
-// tell gives the state to each watcher, encoded once; one whose backlog is full is sent away.
-func (s *Service) tell(now time.Time) {
+// publish gives the state to each watcher, encoded once; one whose backlog is full is sent away.
+func (s *Service) publish(now time.Time) {
 	if len(s.watchers) == 0 {
 		return
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-lb/weir/internal/tcpscale"
 )
 
-// Feed passes the newest reports on to a service, beside the run that they are of: nothing waits for it, and no failure is
+// Feed passes the newest reports on to a service, while the run that they are of goes on: nothing waits for it, and no failure is
 // one of the run. While the service is away it tries again after 1 s, then 2 s, up to 30 s. A nil Feed does nothing.
 type Feed struct {
 	sender *Sender

@@ -45,7 +45,7 @@ func feed(t *testing.T, to, token string) (*stats.Feed, chan string) {
 	return stats.NewFeed(sender, func(format string, args ...any) { words <- fmt.Sprintf(format, args...) }), words
 }
 
-// A service that is not there at first, comes, goes and comes again: the feed tells each change once, nothing waits, and
+// A service that is not there at first, comes, goes and comes again: the feed reports each change once, nothing waits, and
 // what arrives is the newest.
 func TestFeedOutlivesTheService(t *testing.T) {
 	if testing.Short() {
@@ -101,7 +101,7 @@ func TestFeedFlushesTheLastReport(t *testing.T) {
 	none.Close()
 }
 
-// A service that takes connections and never answers holds nothing up: Close returns, and says what was not told.
+// A service that takes connections and never answers holds nothing up: Close returns, and says what was not delivered.
 func TestFeedDoesNotWaitForAMuteService(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

@@ -22,7 +22,7 @@ import (
 	"github.com/weir-lb/weir/internal/tcpscale"
 )
 
-// Handler serves the doors that doc.go shows.
+// Handler serves the paths that doc.go shows.
 func (s *Service) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /api/reports", func(w http.ResponseWriter, r *http.Request) {

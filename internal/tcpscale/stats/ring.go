@@ -7,9 +7,9 @@ const (
 	coarseStep, coarsePoints = 10 * time.Second, 8640
 )
 
-// point is one step of a history; absent: nothing was heard.
+// point is one step of a history; absent: nothing was received.
 type point struct {
-	clients, servers                  float32 // established as told by clients, by servers
+	clients, servers                  float32 // established as reported by clients, by servers
 	opened, lost, reconnected, failed float32 // per second
 	present                           bool
 }
@@ -35,10 +35,10 @@ func (p *point) divide(n float32) {
 
 // ring keeps the newest points, at most most of them, one for each step since the service began.
 type ring struct {
-	most   int
-	points []point // grows up to most, then wraps
-	start  int     // index of the oldest
-	first  int64   // the step of the oldest
+	maximum int
+	points  []point // grows up to maximum, then wraps
+	start   int     // index of the oldest
+	first   int64   // the step of the oldest
 }
 
 // next is the step after the newest.
@@ -52,7 +52,7 @@ func (r *ring) at(step int64) *point {
 // put sets a step's point. Steps that were left out become absent; one before the newest is ignored.
 func (r *ring) put(step int64, p point) {
 	switch {
-	case len(r.points) == 0 || step-r.next() >= int64(r.most): // nothing held, or all of it too old
+	case len(r.points) == 0 || step-r.next() >= int64(r.maximum): // nothing held, or all of it too old
 		r.points, r.start, r.first = r.points[:0], 0, step
 	case step == r.next()-1: // a second tick within one step
 		*r.at(step) = p
@@ -67,7 +67,7 @@ func (r *ring) put(step int64, p point) {
 }
 
 func (r *ring) push(p point) {
-	if len(r.points) < r.most {
+	if len(r.points) < r.maximum {
 		r.points = append(r.points, p)
 		return
 	}
@@ -85,7 +85,7 @@ type history struct {
 }
 
 func newHistory() *history {
-	return &history{fine: ring{most: finePoints}, coarse: ring{most: coarsePoints}, step: -1}
+	return &history{fine: ring{maximum: finePoints}, coarse: ring{maximum: coarsePoints}, step: -1}
 }
 
 // put adds the point of a moment, counted from the service's start. The coarse ring holds means of what was present.

@@ -19,7 +19,7 @@ type Config struct {
 	MaxWatchers  int           // of the events; default 32
 	SilentAfter  time.Duration // default 10 s
 	ForgetAfter  time.Duration // default 10 min
-	Expect       int           // connections that should come; 0: none expected. Drawn beside what is observed
+	Expect       int           // connections that should come; 0: none expected. Drawn with what is observed
 	Page         http.Handler  // GET of everything else; nil: 404
 	// Token is wanted by all but /livez: as `Authorization: Bearer TOKEN`, as the password of Basic, or as a page's cookie,
 	// which GET /?token=TOKEN sets; empty: none.
@@ -38,7 +38,7 @@ const originalSilentAfter = time.Minute
 // ErrFull is the answer to a new reporter when every place is taken by a live one.
 var ErrFull = errors.New("every place is taken by a reporter that is alive: raise --max-reporters")
 
-// Service takes reports and tells what they amount to. All methods may be called from several goroutines.
+// Service takes reports and serves their sums. All methods may be called from several goroutines.
 type Service struct {
 	config  Config
 	started time.Time
@@ -106,7 +106,7 @@ func (s *Service) Run(ctx context.Context) error {
 	}
 }
 
-// Tick ages reporters, adds a point to each history and tells the watchers. Run calls it.
+// Tick ages reporters, adds a point to each history and notifies the watchers. Run calls it.
 func (s *Service) Tick(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *Service) Tick(now time.Time) {
 		}
 	}
 	s.all.put(since, total)
-	s.tell(now)
+	s.publish(now)
 }
 
 // age says who is silent and forgets who was for long.

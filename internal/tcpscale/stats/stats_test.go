@@ -138,7 +138,7 @@ func TestReportersOfOneNameAreKeptApart(t *testing.T) {
 	}
 }
 
-// An hour by seconds and a day by ten seconds, with holes where nothing was heard.
+// An hour by seconds and a day by ten seconds, with holes where nothing was received.
 func TestRingsHoldAnHourAndADay(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, stats.Config{SilentAfter: 2 * time.Second, ForgetAfter: 30 * time.Hour})

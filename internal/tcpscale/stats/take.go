@@ -97,7 +97,7 @@ func (r *reporter) update(now time.Time, report *tcpscale.Report) {
 	r.report = kept
 }
 
-// grown is what a counter has gained; one that went back alone has gained nothing that can be told.
+// grown is what a counter has gained; one that went back alone has no known gain.
 func grown(now, before uint64) uint64 {
 	if now < before {
 		return 0

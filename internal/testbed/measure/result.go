@@ -15,7 +15,7 @@ const Format = 1
 // Result is one run of one scenario over one path. Its zero value is an empty result.
 type Result struct {
 	Scenario   string            // what ran, such as "udp-echo"
-	Path       string            // over what, such as "direct", "weir nat", "iptables"; "road" in JSON
+	Path       string            // over what, such as "direct", "weir nat", "iptables"; its JSON key is "road", as in v1.BenchResult
 	Parameters map[string]string // knobs of the run
 	Machine    Machine
 	Started    time.Time     // wall clock, for people

@@ -83,7 +83,7 @@ func namespaces() ([]string, error) {
 }
 
 // Sweep removes the namespaces, and ends the processes inside, of labs whose process has died, and returns their
-// names. Kept labs stay. It may run beside other processes that use netlab.
+// names. Kept labs stay. It may run at the same time as other processes that use netlab.
 func Sweep() ([]string, error) {
 	entries, err := namespaces()
 	if err != nil {

@@ -154,6 +154,6 @@ func TestTicksAreWords(t *testing.T) {
 		}
 	}
 	if strings.Contains(page, ">2.5<") {
-		t.Error("numbers beside the words")
+		t.Error("numbers next to the words")
 	}
 }

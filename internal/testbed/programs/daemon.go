@@ -41,7 +41,7 @@ const (
 )
 
 // StartDaemon starts the weir binary, one of a group, in a namespace (nil: in ours), with an admin socket in dir, and waits
-// until it answers there. A daemon that is returned must be stopped, also beside an error.
+// until it answers there. A daemon that is returned must be stopped, also if an error is returned with it.
 func StartDaemon(ctx context.Context, group *Group, host *netlab.Host, binary, dir, name string, args ...string) (*Daemon, error) {
 	socket := filepath.Join(dir, name+".sock")
 	d := &Daemon{name: name, admin: "unix:" + socket, ended: make(chan struct{}), interrupted: func() bool { return ctx.Err() != nil }}
@@ -58,7 +58,7 @@ func StartDaemon(ctx context.Context, group *Group, host *netlab.Host, binary, d
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	go func() {
-		d.cmd.Wait() //nolint:errcheck // ProcessState tells
+		d.cmd.Wait() //nolint:errcheck // ProcessState has the result
 		group.Forget(d.cmd)
 		close(d.ended)
 	}()
@@ -70,13 +70,13 @@ func StartDaemon(ctx context.Context, group *Group, host *netlab.Host, binary, d
 		}
 		select {
 		case <-d.ended:
-			return d, fmt.Errorf("%s ended, %s%s", name, d.cmd.ProcessState, d.log.Said())
+			return d, fmt.Errorf("%s ended, %s%s", name, d.cmd.ProcessState, d.log.LastOutput())
 		case <-ctx.Done():
 			return d, ctx.Err()
 		case <-time.After(20 * time.Millisecond):
 		}
 		if time.Now().After(end) {
-			return d, fmt.Errorf("%s does not answer: %w%s", name, err, d.log.Said())
+			return d, fmt.Errorf("%s does not answer: %w%s", name, err, d.log.LastOutput())
 		}
 	}
 }
@@ -93,7 +93,7 @@ func (d *Daemon) Ready(ctx context.Context) (err error) {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-	return fmt.Errorf("not ready: %w%s", err, d.log.Said())
+	return fmt.Errorf("not ready: %w%s", err, d.log.LastOutput())
 }
 
 // Get asks the admin socket and decodes the JSON answer.
@@ -136,7 +136,7 @@ func (d *Daemon) Do(ctx context.Context, method, path, body string) ([]byte, err
 func (d *Daemon) Failure() error {
 	select {
 	case <-d.ended:
-		return fmt.Errorf("%s ended before its time, %s%s", d.name, d.cmd.ProcessState, d.log.Said())
+		return fmt.Errorf("%s ended before its time, %s%s", d.name, d.cmd.ProcessState, d.log.LastOutput())
 	default:
 		return nil
 	}
@@ -182,8 +182,8 @@ func (d *Daemon) PID() int { return d.cmd.Process.Pid }
 // Ended is closed when the process has.
 func (d *Daemon) Ended() <-chan struct{} { return d.ended }
 
-// Said is the end of what it wrote, for the end of an error message; empty if that is nothing.
-func (d *Daemon) Said() string { return d.log.Said() }
+// LastOutput is the end of what it wrote, for the end of an error message; empty if that is nothing.
+func (d *Daemon) LastOutput() string { return d.log.LastOutput() }
 
 // LastLines keeps the end of what a process wrote.
 type LastLines struct {
@@ -201,13 +201,13 @@ func (l *LastLines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Said is what it wrote, introduced and indented; empty if that is nothing.
-func (l *LastLines) Said() string {
+// LastOutput is what it wrote, introduced and indented; empty if that is nothing.
+func (l *LastLines) LastOutput() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	text := bytes.TrimSpace(l.buf)
 	if len(text) == 0 {
 		return ""
 	}
-	return "; it said:\n  " + strings.ReplaceAll(string(text), "\n", "\n  ")
+	return "; its last output:\n  " + strings.ReplaceAll(string(text), "\n", "\n  ")
 }

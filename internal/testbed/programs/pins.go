@@ -22,11 +22,11 @@ func StopWeir(ctx context.Context, running *Group, binary string, host *netlab.H
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	said := &LastLines{}
+	output := &LastLines{}
 	cmd := exec.CommandContext(ctx, binary, "lb", "stop", "--pin-path", pins)
-	cmd.Stdout, cmd.Stderr = said, said
+	cmd.Stdout, cmd.Stderr = output, output
 	if err := running.Run(host, cmd); err != nil {
-		return fmt.Errorf("%s: weir lb stop: %w%s", filepath.Base(pins), err, said.Said())
+		return fmt.Errorf("%s: weir lb stop: %w%s", filepath.Base(pins), err, output.LastOutput())
 	}
 	return nil
 }

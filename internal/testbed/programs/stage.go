@@ -71,8 +71,8 @@ func (s *Stage) Kernel(ctx context.Context, namespace, name, config, interfaces 
 // Output runs a program in a namespace and returns what it printed, also when it failed. It is killed when ctx ends.
 func (s *Stage) Output(ctx context.Context, namespace string, cmd *exec.Cmd) ([]byte, error) {
 	var out bytes.Buffer
-	said := &LastLines{}
-	cmd.Stdout, cmd.Stderr = &out, said
+	output := &LastLines{}
+	cmd.Stdout, cmd.Stderr = &out, output
 	if err := s.Running.Start(s.Host(namespace), cmd); err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (s *Stage) Output(ctx context.Context, namespace string, cmd *exec.Cmd) ([]
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case err != nil:
-		return out.Bytes(), fmt.Errorf("%s: %w%s", filepath.Base(cmd.Path), err, said.Said())
+		return out.Bytes(), fmt.Errorf("%s: %w%s", filepath.Base(cmd.Path), err, output.LastOutput())
 	}
 	return out.Bytes(), nil
 }
@@ -99,7 +99,7 @@ func (s *Stage) Failure() error {
 	return nil
 }
 
-// Stop ends the daemons and undoes what outlives them. A daemon that has ended by itself is no error here: Failure tells it.
+// Stop ends the daemons and undoes what outlives them. A daemon that has ended by itself is no error here: Failure reports it.
 func (s *Stage) Stop() error {
 	var errs []error
 	for _, d := range slices.Backward(s.Daemons) {

@@ -19,7 +19,7 @@ func (w *world) tcpClient(port uint16) (*client, *Allocation) {
 	return c, w.table.Find(c.path)
 }
 
-// dial has the client connect to a peer and gives the id that the gateway was told.
+// dial has the client connect to a peer and returns the id that the gateway received.
 func (c *client) dial(peer string) uint32 {
 	c.w.t.Helper()
 	if m := c.must(OK, connectMethod, c.peer(peer)); m != nil {
@@ -90,7 +90,7 @@ func TestConnect(t *testing.T) {
 	c.dial("10.0.0.1:5000")
 }
 
-// A connection that fails is answered 447, one that nobody binds is cut after 30 s, one never heard of is forgotten.
+// A connection that fails is answered 447, one that nobody binds is cut after 30 s, an unknown one is ignored.
 func TestConnectFails(t *testing.T) {
 	w := newWorld(t, basic())
 	c, a := w.tcpClient(4000)
@@ -125,7 +125,7 @@ func TestConnectFails(t *testing.T) {
 	}
 }
 
-// Peers connect by permission; the client is told, and binds.
+// Peers connect by permission; the client is notified, and binds.
 func TestConnectionAttempt(t *testing.T) {
 	w := newWorld(t, basic())
 	c, a := w.tcpClient(4000)

@@ -483,7 +483,7 @@ func TestConnectionBindEdges(t *testing.T) {
 		t.Errorf("in the last moment: %v", r)
 	}
 	w.table.ConnectionClosed(a, id)
-	w.table.ConnectionClosed(a, id+1) // never heard of
+	w.table.ConnectionClosed(a, id+1) // unknown
 	id = waits()
 	w.now += int64(bindTime)
 	if r := bind(other, attr{Type: stun.AttrConnectionID, Value: word(id)}); r != BadRequest {

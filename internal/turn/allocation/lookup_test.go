@@ -45,6 +45,6 @@ func TestAll(t *testing.T) {
 		w.table.Delete(a, Stopped) // gone already
 	}
 	if err := w.check(); err != nil || w.table.Len() != 0 || len(w.gone) != 10 {
-		t.Errorf("%d left, %d told, %v", w.table.Len(), len(w.gone), err)
+		t.Errorf("%d left, %d reported, %v", w.table.Len(), len(w.gone), err)
 	}
 }

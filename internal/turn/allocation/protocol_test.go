@@ -61,7 +61,7 @@ func TestDropped(t *testing.T) {
 		{"bad FINGERPRINT", change(len(good)-1, good[len(good)-1]^1), BadFingerprint},
 		{"success response", c.message(stun.MethodBinding, stun.ClassSuccessResponse), Unexpected},
 		{"unknown method", c.message(0x0f, stun.ClassRequest), Unexpected},
-		{"Send on the wrong road", c.message(stun.MethodSend, stun.ClassIndication), Unexpected},
+		{"Send on the wrong transport", c.message(stun.MethodSend, stun.ClassIndication), Unexpected},
 	} {
 		if m, r := c.send(test.msg); m != nil || r != test.want {
 			t.Errorf("%s: %v, %v; want %v and no answer", test.name, m, r, test.want)
@@ -116,7 +116,7 @@ func TestLifetimes(t *testing.T) {
 	}
 }
 
-// Permissions end after five minutes while the channel goes on: the peer is not heard, offload ends and comes back.
+// Permissions end after five minutes while the channel goes on: packets of the peer are dropped, offload ends and comes back.
 func TestPermissionUnderChannel(t *testing.T) {
 	w := newWorld(t, basic())
 	c, a := w.allocated(4000, lifetime(3600))

@@ -93,7 +93,7 @@ func TestRecordRoundTrip(t *testing.T) {
 }
 
 // What is over or in the way is not restored, what is not admitted any more is suspended; nothing lives longer than the policy lets it.
-// What a client was told stays: the retransmission of its Allocate is answered with the public address in the next process.
+// What a client was sent stays: the retransmission of its Allocate is answered with the public address in the next process.
 func TestRestoreKeepsThePublicAddress(t *testing.T) {
 	old := newWorld(t, basic())
 	c := old.client(4000, UDP)
@@ -104,20 +104,20 @@ func TestRestoreKeepsThePublicAddress(t *testing.T) {
 	}
 	a := old.table.Find(c.path)
 	a.Public[V4] = netip.MustParseAddr("198.51.100.7") // as Relays.Open does
-	told, _ := old.table.Request(c.path, raw, nil, old.now)
+	sent, _ := old.table.Request(c.path, raw, nil, old.now)
 
 	w := newWorld(t, basic())
 	b, err := w.table.Restore(taken(old, a), w.now)
 	if err != nil || b.Public != a.Public || b.Relay != a.Relay || b.AnnouncedRelay(V4).Addr() != a.Public[V4] || b.AnnouncedRelay(V6).IsValid() {
 		t.Fatalf("%+v, %v", b, err)
 	}
-	m := &stun.Message{Raw: told}
+	m := &stun.Message{Raw: sent}
 	var relayed stun.XORMappedAddress
 	if err := errors.Join(m.Decode(), relayed.GetFromAs(m, stun.AttrXORRelayedAddress)); err != nil || relayed.IP.String() != "198.51.100.7" || relayed.Port != int(a.Relay[V4].Port()) {
-		t.Errorf("told %v, %v", relayed, err)
+		t.Errorf("sent %v, %v", relayed, err)
 	}
-	if again, _ := w.table.Request(c.path, raw, nil, w.now); string(again) != string(told) {
-		t.Errorf("told otherwise after the restart: %x, not %x", again, told)
+	if again, _ := w.table.Request(c.path, raw, nil, w.now); string(again) != string(sent) {
+		t.Errorf("answered differently after the restart: %x, not %x", again, sent)
 	}
 }
 
@@ -161,7 +161,7 @@ func TestRestoreRefuses(t *testing.T) {
 	r.Path.Client = address("198.51.100.9:1")
 	c, err := w.table.Restore(r, w.now) // over the quota, with an id that is taken
 	if err != nil || c.ID == b.ID || c.ID == 0 {
-		t.Errorf("%v, id %v beside %v", err, c, b)
+		t.Errorf("%v, id %v and %v", err, c, b)
 	}
 	if err := w.check(); err != nil {
 		t.Error(err)

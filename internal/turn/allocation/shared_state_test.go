@@ -70,6 +70,6 @@ func TestChargedBandwidth(t *testing.T) {
 		a.Charge(w.now, 600)
 	}
 	if passed < 39_000 || passed > 41_500 {
-		t.Errorf("%d bytes passed beside 60,000 in 100 s of 1000 bytes/s, want some 40,000", passed)
+		t.Errorf("%d bytes passed in addition to 60,000 in 100 s of 1000 bytes/s, want some 40,000", passed)
 	}
 }

@@ -141,7 +141,7 @@ func TestPolicy(t *testing.T) {
 	}
 	status := fmt.Sprintf("%+v", c.Redacted())
 	if strings.Contains(status, "long-random-text") || !strings.Contains(fmt.Sprintf("%+v", c), "long-random-text") {
-		t.Error("the redacted configuration tells secrets")
+		t.Error("the redacted configuration shows secrets")
 	}
 }
 

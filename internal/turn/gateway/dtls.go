@@ -21,7 +21,7 @@ const (
 	dtlsBatch = 128
 	// dtlsRoom is how many datagrams the engine may write at a time: a batch, and those in hand.
 	dtlsRoom = dtlsBatch + 16
-	// dtlsCID is the length in bytes of the connection ids that clients are told to send.
+	// dtlsCID is the length in bytes of the connection ids that clients are to send.
 	dtlsCID = 8
 )
 

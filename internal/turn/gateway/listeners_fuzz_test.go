@@ -148,7 +148,7 @@ func spoil(random *rand.Rand, b []byte) []byte {
 	return b
 }
 
-// Thousands of messages that are almost right go to every listener, inside of TLS and DTLS and beside it; all of them go on
+// Thousands of messages that are almost right go to every listener, inside of TLS and DTLS and without it; all of them go on
 // serving, and nothing is left once the attackers are gone.
 func TestEveryListenerStandsJunk(t *testing.T) {
 	d := newFuzzListeners(t)

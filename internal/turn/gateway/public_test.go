@@ -12,7 +12,7 @@ import (
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
-// Behind a 1:1 NAT clients are told the public relay address; sockets and peers go by the bound one, records have both
+// Behind a 1:1 NAT clients receive the public relay address; sockets and peers go by the bound one, records have both
 // whatever is configured later, and the public one is no peer.
 func TestClientsReceiveThePublicRelayAddress(t *testing.T) {
 	port := netlabtest.UDPPort(t)
@@ -26,7 +26,7 @@ func TestClientsReceiveThePublicRelayAddress(t *testing.T) {
 	c := dial(t, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port))
 	c.allocate()
 	if len(c.relays) != 1 || c.relays[0].Addr() != public {
-		t.Fatalf("the client was told %v, want %v", c.relays, public)
+		t.Fatalf("the client received %v, want %v", c.relays, public)
 	}
 	relay := netip.AddrPortFrom(bound, c.relays[0].Port())
 	c.bind(0x4001, addrOf(peer))

@@ -123,7 +123,7 @@ func TestReloadUnderAThousandAllocations(t *testing.T) {
 
 	g := start(t, before, gateway.Options{Workers: 2})
 	stays, _ := echo(t, "127.0.1.1")
-	goes, heard := echo(t, "127.0.2.1")
+	goes, received := echo(t, "127.0.2.1")
 	inA, inB := prefixEntries(t, 900, at(ports[0]), stays, goes), prefixEntries(t, 100, at(ports[1]), stays, goes)
 	for _, c := range append(inA[:10:10], inB[:10]...) {
 		c.ping(toStays, "before")
@@ -166,12 +166,12 @@ func TestReloadUnderAThousandAllocations(t *testing.T) {
 	close(stop)
 	talking.Wait()
 
-	heard.Store(0)
+	received.Store(0)
 	for _, c := range inA {
 		c.send(toGoes, "no more")
 		c.ping(toStays, "after") // the one before is through
 	}
-	if n := heard.Load(); n != 0 {
+	if n := received.Load(); n != 0 {
 		t.Errorf("%d datagrams went where no route leads any more", n)
 	}
 	if code := codeOf(inA[0].request(stun.MethodChannelBind, channelNumber(0x4007), peerAttr(goes))); code != 403 {

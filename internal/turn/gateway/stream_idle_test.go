@@ -12,7 +12,7 @@ import (
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
-// A TCP client that says nothing costs little memory and no goroutine, and others are served beside thousands of them.
+// A TCP client that says nothing costs little memory and no goroutine, and others are served with thousands of them.
 func TestIdleTCPClients(t *testing.T) {
 	const idle, sources = 5000, 4
 	server := netlabtest.UDPAddress(t)

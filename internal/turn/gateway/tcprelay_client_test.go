@@ -134,7 +134,7 @@ func exchangeHalfClosed(t *testing.T, a, b *net.TCPConn, early string) {
 	}
 }
 
-// TestTCPRelayPassive: a peer connects to the relay address; the client is told, binds, and both ends exchange a megabyte
+// TestTCPRelayPassive: a peer connects to the relay address; the client is notified, binds, and both ends exchange a megabyte
 // each with half-closes. A peer without a permission is reset.
 func TestTCPRelayPassive(t *testing.T) {
 	g, server, control, relay := relayTCP(t)

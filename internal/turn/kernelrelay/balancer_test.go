@@ -23,7 +23,7 @@ func TestRootOffloadBesideBalancer(t *testing.T) {
 			t.Parallel()
 			lab := netlabtest.Up(t, relayNet("turnlb"+hook.String()))
 			gateway := lab.Namespace("gateway")
-			r := newRelayRig(t, lab.Namespace("client"), gateway, lab.Namespace("peer"), families()["4to4"])
+			r := newRelayTestbed(t, lab.Namespace("client"), gateway, lab.Namespace("peer"), families()["4to4"])
 			startBalancer(t, gateway, ebpf.Config{Interfaces: []string{"front", "back"}, Hook: hook})
 			if hook == attach.HookXDP {
 				ebpftest.Do(t, gateway, func() error {
@@ -42,10 +42,10 @@ func TestRootOffloadBesideBalancer(t *testing.T) {
 				t.Fatal(err)
 			}
 			netlabtest.Eventually(t, "packets relayed in the kernel", func() bool {
-				up, down := r.exchange([]byte("beside"), nil)
+				up, down := r.exchange([]byte("with"), nil)
 				return up == 0 && down == 0
 			})
-			if report := o.Report(); report.Hook != "tcx" || hook == attach.HookTCX && len(report.Interfaces[0].Beside) != 1 {
+			if report := o.Report(); report.Hook != "tcx" || hook == attach.HookTCX && len(report.Interfaces[0].Others) != 1 {
 				t.Errorf("%+v", report)
 			}
 		})

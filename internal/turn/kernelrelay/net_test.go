@@ -38,8 +38,8 @@ func relayNet(name string) netlab.Topology {
 	}
 }
 
-// relayRig is one bound channel: the sockets at both ends, and a gateway in user space that relays what reaches it.
-type relayRig struct {
+// relayTestbed is one bound channel: the sockets at both ends, and a gateway in user space that relays what reaches it.
+type relayTestbed struct {
 	t            *testing.T
 	client, peer *net.UDPConn
 	channel      Channel
@@ -64,10 +64,10 @@ func address(c *net.UDPConn) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 }
 
-// newRelayRig opens the sockets at addresses of the client, the listener, the relay and the peer.
-func newRelayRig(t *testing.T, client, gateway, peer *netlab.Host, at [4]string) *relayRig {
+// newRelayTestbed opens the sockets at addresses of the client, the listener, the relay and the peer.
+func newRelayTestbed(t *testing.T, client, gateway, peer *netlab.Host, at [4]string) *relayTestbed {
 	t.Helper()
-	r := &relayRig{t: t, slow: make(chan string, 4096)}
+	r := &relayTestbed{t: t, slow: make(chan string, 4096)}
 	r.client, r.listener = listenUDP(t, client, at[0]), listenUDP(t, gateway, at[1])
 	r.relay, r.peer = listenUDP(t, gateway, at[2]), listenUDP(t, peer, at[3])
 	r.channel = Channel{Client: address(r.client), Listener: address(r.listener), Relay: address(r.relay), Peer: address(r.peer), Number: 0x4abc}
@@ -86,7 +86,7 @@ func channelData(number uint16, b []byte) []byte {
 	return append(binary.BigEndian.AppendUint16(out, uint16(len(b))), b...)
 }
 
-func (r *relayRig) serve(from *net.UDPConn, way string, shift func([]byte) []byte, by *net.UDPConn, to netip.AddrPort) {
+func (r *relayTestbed) serve(from *net.UDPConn, direction string, shift func([]byte) []byte, by *net.UDPConn, to netip.AddrPort) {
 	b := make([]byte, 1<<16)
 	for {
 		n, _, err := from.ReadFromUDPAddrPort(b)
@@ -94,14 +94,14 @@ func (r *relayRig) serve(from *net.UDPConn, way string, shift func([]byte) []byt
 			return // closed
 		}
 		if out := shift(b[:n]); out != nil {
-			r.slow <- way // before it leaves: who received it knows that it is here
+			r.slow <- direction // before it leaves: who received it knows that it is here
 			by.WriteToUDPAddrPort(out, to)
 		}
 	}
 }
 
-// exchange sends one datagram each way and wants it unchanged. It says how many went through user space.
-func (r *relayRig) exchange(data, padding []byte) (up, down int) {
+// exchange sends one datagram in each direction and wants it unchanged. It says how many went through user space.
+func (r *relayTestbed) exchange(data, padding []byte) (up, down int) {
 	r.t.Helper()
 	sent := append(channelData(r.channel.Number, data), padding...)
 	if got, from := r.pass(r.client, sent, r.channel.Listener, r.peer); !bytes.Equal(got, data) || from != r.channel.Relay {
@@ -113,8 +113,8 @@ func (r *relayRig) exchange(data, padding []byte) (up, down int) {
 	}
 	for {
 		select {
-		case way := <-r.slow:
-			if way == "up" {
+		case direction := <-r.slow:
+			if direction == "up" {
 				up++
 			} else {
 				down++
@@ -126,7 +126,7 @@ func (r *relayRig) exchange(data, padding []byte) (up, down int) {
 }
 
 // pass sends from one socket until the other has received, for the kernel may drop datagrams.
-func (r *relayRig) pass(from *net.UDPConn, b []byte, to netip.AddrPort, at *net.UDPConn) ([]byte, netip.AddrPort) {
+func (r *relayTestbed) pass(from *net.UDPConn, b []byte, to netip.AddrPort, at *net.UDPConn) ([]byte, netip.AddrPort) {
 	r.t.Helper()
 	in := make([]byte, 1<<16)
 	for range 20 {
@@ -181,7 +181,7 @@ func TestRootOffloadRelays(t *testing.T) {
 				t.Parallel()
 				lab := netlabtest.Up(t, relayNet("turnoff"+hook.String()+name))
 				gateway := lab.Namespace("gateway")
-				r := newRelayRig(t, lab.Namespace("client"), gateway, lab.Namespace("peer"), at)
+				r := newRelayTestbed(t, lab.Namespace("client"), gateway, lab.Namespace("peer"), at)
 				want := sizesThrough(r) // hook auto stands for none here
 				if hook == attach.HookAuto {
 					return
@@ -216,7 +216,7 @@ func TestRootOffloadRelays(t *testing.T) {
 const exchanges = 15 * 4
 
 // sizesThrough exchanges datagrams of all kinds of sizes, and says how many user space relayed.
-func sizesThrough(r *relayRig) (slow [2]int) {
+func sizesThrough(r *relayTestbed) (slow [2]int) {
 	for _, n := range []int{0, 1, 2, 3, 4, 5, 17, 18, 63, 100, 101, 555, 1200, 1400, 1440, 3000} {
 		for padding := range 4 {
 			data := make([]byte, n)
@@ -243,7 +243,7 @@ func TestRootOffloadEnds(t *testing.T) {
 			t.Parallel()
 			lab := netlabtest.Up(t, relayNet("turnend"+hook.String()))
 			gateway := lab.Namespace("gateway")
-			r := newRelayRig(t, lab.Namespace("client"), gateway, lab.Namespace("peer"), families()["4to4"])
+			r := newRelayTestbed(t, lab.Namespace("client"), gateway, lab.Namespace("peer"), families()["4to4"])
 			o := startRelay(t, gateway, Config{Interfaces: []string{"front", "back"}, Hook: hook})
 			id, err := o.Add(r.channel)
 			if err != nil {
@@ -300,7 +300,7 @@ func TestRootOffloadEnds(t *testing.T) {
 			if err := o.Close(); err != nil {
 				t.Fatal(err)
 			}
-			newRelayRig(t, lab.Namespace("client"), gateway, lab.Namespace("peer"), families()["4to4"]).exchange([]byte("after the end"), nil)
+			newRelayTestbed(t, lab.Namespace("client"), gateway, lab.Namespace("peer"), families()["4to4"]).exchange([]byte("after the end"), nil)
 			ebpftest.Do(t, gateway, func() error { return nothingLeft("front", "back") })
 		})
 	}
@@ -334,7 +334,7 @@ func TestRootOffloadLoopback(t *testing.T) {
 			t.Parallel()
 			lab := netlabtest.Up(t, relayNet("turnlo"+name))
 			gateway := lab.Namespace("gateway")
-			r := newRelayRig(t, gateway, gateway, gateway, [4]string{a, a, a, a})
+			r := newRelayTestbed(t, gateway, gateway, gateway, [4]string{a, a, a, a})
 			o := startRelay(t, gateway, Config{Interfaces: []string{"lo"}})
 			if _, err := o.Add(r.channel); err != nil {
 				t.Fatal(err)
@@ -357,7 +357,7 @@ func TestRootOffloadFollowsNeighbour(t *testing.T) {
 	}
 	lab := netlabtest.Up(t, topology)
 	peer := lab.Namespace("peer")
-	r := newRelayRig(t, lab.Namespace("client"), lab.Namespace("gateway"), peer, families()["4to4"])
+	r := newRelayTestbed(t, lab.Namespace("client"), lab.Namespace("gateway"), peer, families()["4to4"])
 	o := startRelay(t, lab.Namespace("gateway"), Config{Interfaces: []string{"front", "back"}, Hook: attach.HookTCX})
 	if _, err := o.Add(r.channel); err != nil {
 		t.Fatal(err)
@@ -392,7 +392,7 @@ func TestRootOffloadSegments(t *testing.T) {
 		t.Run(hook.String(), func(t *testing.T) {
 			t.Parallel()
 			lab := netlabtest.Up(t, relayNet("turnseg"+hook.String()))
-			r := newRelayRig(t, lab.Namespace("client"), lab.Namespace("gateway"), lab.Namespace("peer"), families()["4to4"])
+			r := newRelayTestbed(t, lab.Namespace("client"), lab.Namespace("gateway"), lab.Namespace("peer"), families()["4to4"])
 			o := startRelay(t, lab.Namespace("gateway"), Config{Interfaces: []string{"front", "back"}, Hook: hook})
 			if _, err := o.Add(r.channel); err != nil {
 				t.Fatal(err)

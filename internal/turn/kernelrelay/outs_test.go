@@ -47,7 +47,7 @@ func followRoutes(index int, hook attach.Hook) error {
 		frame = g.frame()
 		up, _, _ = g.model.frame(frame)
 	}
-	// after changes something and waits until the programs were told, and until what follows from it is done.
+	// after changes something and waits until the programs know it, and until what follows from it is done.
 	after := func(change ...string) error {
 		before := atomic.LoadUint32(&b.o.tables.control.Routes)
 		if out, err := exec.Command("ip", change...).CombinedOutput(); err != nil {

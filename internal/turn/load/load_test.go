@@ -115,7 +115,7 @@ func TestPlainUDPEachWay(t *testing.T) {
 	}
 }
 
-// holdBack is a relay that holds datagrams back, from the moment on when holding is set until it is told to release them.
+// holdBack is a relay that holds datagrams back, from the moment on when holding is set until it is released.
 func holdBack(t *testing.T, to netip.AddrPort, holding *atomic.Bool) (at netip.AddrPort, held chan struct{}, release chan bool) {
 	t.Helper()
 	in, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
@@ -179,7 +179,7 @@ func TestLateDatagrams(t *testing.T) {
 	for range 2 * count {
 		<-held
 	}
-	time.Sleep(2 * load.DefaultSilence) // nothing is to be heard for longer than the default
+	time.Sleep(2 * load.DefaultSilence) // nothing is to be received for longer than the default
 	release <- true
 	<-release
 	if err := <-done; err != nil || report.Up.Sum.Lost != 0 || report.Late != count {

@@ -132,7 +132,7 @@ func (c *converter) nodeAddress(at string, to *gateway.ListenerConfig) (string, 
 		return node.String(), nil
 	}
 	to.Relay, to.RelayPublic = []netip.Addr{own}, []netip.Addr{node}
-	c.note("%saddress: sockets bind $STUNNER_ADDR, %s, and clients are told the node's address, %s", at, own, node)
+	c.note("%saddress: sockets bind $STUNNER_ADDR, %s, and clients receive the node's address, %s", at, own, node)
 	return own.String(), nil
 }
 

@@ -328,7 +328,7 @@ func TestFromURI(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %s", uri, err, want)
 		} else if strings.Contains(err.Error(), ":pass@") || strings.Contains(err.Error(), "pa ss") {
-			t.Errorf("%s: the error tells the password: %v", uri, err)
+			t.Errorf("%s: the error shows the password: %v", uri, err)
 		}
 	}
 	if _, err := FromURI("turn://u:p@127.0.0.1", []string{"x y"}, nil); err == nil || !strings.HasPrefix(err.Error(), "clusters[0].endpoints[0]: ") {

@@ -29,7 +29,7 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-// coturn is a real TURN server that runs beside the test.
+// coturn is a real TURN server that runs during the test.
 type coturn struct {
 	t       *testing.T
 	ip      string

@@ -38,7 +38,7 @@ const (
 	ended            // the allocation is released, or the failure cannot be repaired
 )
 
-// verdict tells the owner of a session what to do.
+// verdict is what the owner of a session has to do.
 type verdict uint8
 
 const (
@@ -331,11 +331,11 @@ func (s *session) due() int64 {
 const never = int64(1) << 62
 
 func (s *session) retransmit(now int64) verdict {
-	most := maxTries
+	limit := maxTries
 	if s.stage == closing {
-		most = 3
+		limit = 3
 	}
-	if s.tcp || s.tries >= most {
+	if s.tcp || s.tries >= limit {
 		return s.fail(fmt.Errorf("no answer from the TURN server to %v", s.method))
 	}
 	s.tries++

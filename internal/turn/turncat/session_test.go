@@ -239,7 +239,7 @@ func TestSessionIsGivenBack(t *testing.T) {
 	}
 }
 
-// windowed gives users whose credentials last a minute, and tells the server of each.
+// windowed gives users whose credentials last a minute, and registers each with the server.
 func windowed(f **fake) Source {
 	return func(now time.Time) (Credentials, error) {
 		end := now.Add(time.Minute).Truncate(time.Second)

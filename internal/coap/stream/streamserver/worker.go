@@ -141,7 +141,7 @@ func (w *Worker) room(source evict.Source) bool {
 	return true
 }
 
-// run serves until the worker is told to end.
+// run serves until the worker is stopped.
 func (w *Worker) run() error {
 	for !w.stop {
 		if err := w.poll(w.timeout()); err != nil {
@@ -334,7 +334,7 @@ func (w *Worker) receive(p *Peer) {
 	}
 }
 
-// abort tells the peer why the connection ends.
+// abort notifies the peer why the connection ends.
 func (w *Worker) abort(p *Peer, reason string) {
 	w.stats.Aborted++
 	w.frame = stream.AppendAbort(w.frame[:0], reason)

@@ -50,7 +50,7 @@ func (w *Worker) write(p *Peer) {
 	w.await(p)
 }
 
-// await tells the poller what to report: room while something is queued, bytes to read unless too much is queued.
+// await sets what the poller reports: room while something is queued, bytes to read unless too much is queued.
 func (w *Worker) await(p *Peer) {
 	if p.ended {
 		return

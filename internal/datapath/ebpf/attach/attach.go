@@ -42,7 +42,7 @@ type Interface struct {
 	Why    string
 	Local  bool // senders on this machine leave checksums to us
 	Jumbo  bool
-	Beside []string // other programs on the same hook
+	Others []string // other programs on the same hook
 	Gone   bool     // the interface is not there now
 }
 
@@ -92,7 +92,7 @@ func Plan(names []string, hook Hook, own map[ebpf.ProgramID]bool) ([]Interface, 
 			return nil, occupied(name, taken)
 		}
 		if a.Hook == HookTCX {
-			a.Beside = TCXNeighbours(a.Index, own)
+			a.Others = TCXNeighbours(a.Index, own)
 		}
 		plan = append(plan, a)
 	}
@@ -175,5 +175,5 @@ func TCXNeighbours(index int, own map[ebpf.ProgramID]bool) []string {
 type InterfaceReport = v1.EBPFInterface
 
 func (a *Interface) Report() InterfaceReport {
-	return InterfaceReport{Name: a.Name, Hook: a.Hook.String(), Why: a.Why, Beside: a.Beside, Gone: a.Gone}
+	return InterfaceReport{Name: a.Name, Hook: a.Hook.String(), Why: a.Why, Others: a.Others, Gone: a.Gone}
 }

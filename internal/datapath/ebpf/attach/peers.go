@@ -14,7 +14,7 @@ import (
 
 // WakePeers turns GRO on at the other ends of the veth pairs among the
 // interfaces, in whatever namespace they are. It returns a warning, with the
-// command that cures it, for each end it cannot reach. note is called in an
+// command that fixes it, for each end it cannot reach. note is called in an
 // end's namespace before its setting is changed.
 func WakePeers(interfaces []Interface, note func(index int) error) []string {
 	xdp := false

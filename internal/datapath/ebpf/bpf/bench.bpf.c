@@ -143,7 +143,7 @@ struct {
 	__type(value, struct chosen);
 } lru_flows SEC(".maps");
 
-/* What a comparator tells: the generator's user holds it to what it wanted. */
+/* What a comparator returns: the generator's user holds it to what it wanted. */
 enum { KNOWN = 1, INSERTED = 2 };
 
 /* Reads a UDP or TCP packet without options. Returns its family, 0 if none. */

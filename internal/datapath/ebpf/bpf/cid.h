@@ -24,7 +24,7 @@ static __always_inline bool is_quic(__u8 first, __u32 protocols)
 	return protocols & CID_QUIC && (first >= 0x40 || !(protocols & (CID_DTLS12 | CID_DTLS13)));
 }
 
-/* Who chose the CID of a long header. Of versions unknown here that cannot be told;
+/* Who chose the CID of a long header. Of versions unknown here that is not known;
  * the offset of the CID is the same in all (RFC 8999). */
 enum cid_chosen { CID_BY_CLIENT, CID_BY_SERVER, CID_BY_EITHER };
 

@@ -57,7 +57,7 @@ static __always_inline void record(const struct pkt *p, int reason)
 	v->new = p->opened;
 }
 
-/* The packet in hand is too large for the stack beside what the functions need. */
+/* The packet in hand is too large for the stack in addition to what the functions need. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 2); /* from the network, from user space */

@@ -34,7 +34,7 @@ static __always_inline bool error_allowed(const struct pkt *p, __u32 rate)
 }
 
 /* Puts the address that this machine has toward the sender into p->from. Where
- * it has none, or the kernel does not tell, the packet's destination stays. */
+ * it has none, or the kernel does not know it, the packet's destination stays. */
 __noinline int own_address(ctx_t *ctx, struct pkt *p)
 {
 	struct bpf_fib_lookup *fib;
@@ -136,7 +136,7 @@ __noinline int make_error(ctx_t *ctx, struct pkt *p, __u32 mtu)
 	return !ctx_store(ctx, l3, e.b, IP6_LEN + ICMP_LEN);
 }
 
-/* What becomes of a packet that does not go on: its sender is told, if it may
+/* What becomes of a packet that does not go on: its sender is notified, if it may
  * be. mtu as in make_error. */
 static __always_inline int tell_sender(ctx_t *ctx, struct pkt *p, __u32 mtu)
 {

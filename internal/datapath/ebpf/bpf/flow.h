@@ -14,7 +14,7 @@
  *
  * A table whose three buckets hold twelve live flows is full for that flow. Then
  * one of those that have not proven themselves (FLOW_PROVEN) makes room: the one
- * that was made or renewed first, as its expiry tells. There are no shares of
+ * that was made or renewed first, as its expiry shows. There are no shares of
  * sources: the keyed hash spreads each source over all buckets, so what makes room
  * is that of whoever has most there. At least one slot of each bucket outside of the
  * dense part is free, expired or unproven (may_prove), so each new flow has at

@@ -79,7 +79,7 @@ __noinline int trace_begin(ctx_t *ctx, struct pkt *p, __u32 which)
 	return 1;
 }
 
-/* Tells what became of it, if the filter wants the reason. */
+/* Reports what became of it, if the filter wants the reason. */
 __noinline int trace_end(struct pkt *p, int reason, __u32 which)
 {
 	struct trace_filter *f;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
  *
- * turn_ctx.h: what turn.h wants of a front end beside the ctx_ functions of its
+ * turn_ctx.h: what turn.h wants of a front end in addition to the ctx_ functions of its
  * hook.
  */
 #pragma once

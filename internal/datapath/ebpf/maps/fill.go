@@ -49,7 +49,7 @@ const crowdedSample = 4096
 // crowdedFor is how long the programs go by one look at the fill.
 const crowdedFor = 3 * time.Second
 
-// WatchFlows tells the programs for the next seconds whether more than three quarters of the flow table are in use. The
+// WatchFlows notes for the programs for the next seconds whether more than three quarters of the flow table are in use. The
 // hash spreads flows evenly over the dense part and over the rest, so evenly spaced buckets stand for all.
 func (t *Tables) WatchFlows(now uint64, c Clock) {
 	used, seen := t.FlowsAlive(now, max(len(t.Flows)/crowdedSample, 1))

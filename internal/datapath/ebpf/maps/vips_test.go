@@ -89,7 +89,7 @@ func TestVIPTableFindsWhatTheSnapshotFinds(t *testing.T) {
 	}
 }
 
-// TestVIPTableHoldsNeighbours: as many VIPs as there may be, one beside the
+// TestVIPTableHoldsNeighbours: as many VIPs as there may be, each next to the
 // other in each of the ways that addresses are given out.
 func TestVIPTableHoldsNeighbours(t *testing.T) {
 	for name, address := range map[string]func(i int) netip.Addr{

@@ -47,7 +47,7 @@ type Table struct {
 	seen    map[place][]netlink.Neigh // neighbours read in the pass at hand
 	changed chan struct{}
 	onRoute func() // routes, neighbours or links changed
-	// onManage is told of a neighbour before it is made a managed one.
+	// onManage is called with a neighbour before it is made a managed one.
 	onManage func(index int, address netip.Addr) error
 }
 
@@ -90,7 +90,7 @@ func (t *Table) OnChange(f func()) {
 	t.mu.Unlock()
 }
 
-// OnManage sets what is told of each neighbour before the kernel is asked to
+// OnManage sets what is called with each neighbour before the kernel is asked to
 // manage it; its error prevents that.
 func (t *Table) OnManage(f func(index int, address netip.Addr) error) {
 	t.mu.Lock()
@@ -135,8 +135,8 @@ func (t *Table) Watch(addresses map[netip.Addr]func(Hop)) {
 	}
 }
 
-// Settle waits, at most so long, until no watched address is Unknown.
-func (t *Table) Settle(limit time.Duration) {
+// WaitResolved waits, at most so long, until no watched address is Unknown.
+func (t *Table) WaitResolved(limit time.Duration) {
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		t.refresh(false)
 		if !t.unknown() {

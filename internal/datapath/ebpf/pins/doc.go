@@ -1,5 +1,5 @@
 // Package pins is what outlives a process of the kernel data path: a directory of a bpf file system that keeps tables and links
-// alive, and a Store in maps beside them, of what user space must know to go on.
+// alive, and a Store in maps with them, of what user space must know to go on.
 //
 //	Dir    PATH/maps/NAME and PATH/links/HOOK-INTERFACE, locked by the process that serves it
 //	Store  the journal of both generations (who has which number), counts of what is gone, and what was changed on the machine

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 )
 
-// DefaultPath is where `weir lb run` keeps a data path unless told otherwise.
+// DefaultPath is where `weir lb run` keeps a data path by default.
 const DefaultPath = "/sys/fs/bpf/weir/lb"
 
 // bpffsRoot is where distributions mount the bpf file system.

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// Store is what must outlive the process beside the tables: which name has
+// Store is what must outlive the process in addition to the tables: which name has
 // which number, and what was changed on the machine. It sits in maps of its
 // own, pinned with the others, so that it lives exactly as long as they do.
 //

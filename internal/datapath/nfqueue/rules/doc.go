@@ -7,7 +7,7 @@
 //
 // [Make] turns a compiled configuration into a [Plan], without touching anything; Plan.Commands is the same as shell
 // commands. [Apply] makes the machine's state that of the plan and changes only what differs, [Remove] takes everything
-// of ours away, and [Inspect] tells what is missing.
+// of ours away, and [Inspect] reports what is missing.
 //
 // # What is ours
 //

@@ -208,7 +208,7 @@ func TestRootPrintIsApplyAndRemoveLeavesNoTrace(t *testing.T) {
 		fragments bool
 	}{
 		{"alone", nil, false, false, false},
-		{"beside others", foreign(), false, false, false},
+		{"with others", foreign(), false, false, false},
 		{"older backend", append(foreign(), "iptables -t filter -S", "ip6tables -t mangle -S"), true, false, true},
 		{"behind a program", nil, false, true, false},
 		{"fragments apart", nil, false, false, true},

@@ -2,8 +2,8 @@ package tcpscale
 
 import "os/exec"
 
-// Place is where and how a group's processes start: in this process's network namespace, or in another.
-type Place struct {
+// Launcher starts the processes of a group: in this process's network namespace, or in another.
+type Launcher struct {
 	// Command makes a worker's process, not yet started; it must run [RunWorker] on its standard input and output.
 	Command func() *exec.Cmd
 	// Do runs f inside the group's network namespace, on the same thread from f's beginning to its end, and returns f's
@@ -12,7 +12,7 @@ type Place struct {
 }
 
 // do runs f where the group's sockets are, and so where /proc/sys/net speaks of them.
-func (p Place) do(f func() error) error {
+func (p Launcher) do(f func() error) error {
 	if p.Do == nil {
 		return f()
 	}

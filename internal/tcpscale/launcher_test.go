@@ -24,7 +24,7 @@ func TestRootGroupsInNamespaces(t *testing.T) {
 			B: netlab.End{Namespace: "server", Name: "s", Addresses: netlab.Prefixes("10.9.0.1/24")},
 		}},
 	})
-	there, afar := Place{Command: workerCommand, Do: lab.Namespace("server").Do}, Place{Command: workerCommand, Do: lab.Namespace("client").Do}
+	there, afar := Launcher{Command: workerCommand, Do: lab.Namespace("server").Do}, Launcher{Command: workerCommand, Do: lab.Namespace("client").Do}
 	server, err := StartServer(there, ServerConfig{Listen: []netip.AddrPort{netip.MustParseAddrPort("10.9.0.1:0")}, ID: "there", Backlog: 1024}, 2)
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +34,7 @@ func TestRootGroupsInNamespaces(t *testing.T) {
 	config.Targets, config.Connections = server.Listen, 150
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	run := ClientRun{Place: afar, Config: config, Workers: 2, Plateau: time.Second, Server: server.Report, Tick: func(r Report) {
+	run := ClientRun{Launcher: afar, Config: config, Workers: 2, Plateau: time.Second, Server: server.Report, Tick: func(r Report) {
 		if r.Plateau != nil {
 			cancel()
 		}
