@@ -210,7 +210,7 @@ func (q *query) build(t *testing.T, kind message.Type, code message.Code, id uin
 func everyQuery(l *listener) (all []query) {
 	paths := append(l.tree.Paths(), "/nothing/here", "/"+strings.Repeat("x", 200))
 	for _, path := range paths {
-		for _, queries := range [][]string{nil, {"rlen=8192"}, {"rlen=8192", "ack"}, {"ack"}, {"href=/*"}, {"unknown=" + strings.Repeat("y", 20)}} {
+		for _, queries := range [][]string{nil, {"rlen=8192"}, {"rlen=8192", "ack"}, {"ack"}, {"href=/*"}, {"unknown=" + strings.Repeat("y", 20)}, {"obs=3", "req=3", "res=x"}, {"obs=3", "res=x"}} {
 			all = append(all, query{path: path, queries: queries, accept: -1, block: -1})
 		}
 		for _, accept := range []int{0, 40, 41, 50, 60, 9999} {

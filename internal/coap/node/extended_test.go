@@ -1,6 +1,8 @@
 package node_test
 
 import (
+	"bytes"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -174,5 +176,38 @@ func TestReverseRequest(t *testing.T) {
 		if m := udp.do(message.POST, uri); m.Code != message.BadOption {
 			t.Errorf("%s: %s", uri, m.Code)
 		}
+	}
+}
+
+// Over TCP the server observes its client too: nothing is confirmable, and sequence numbers have no meaning (RFC 8323 section 7).
+func TestReverseObserveOverTCP(t *testing.T) {
+	n := serve(t, node.Config{Listen: []string{"127.0.0.1:0"}, TCP: []string{"127.0.0.1:0"}, Workers: 1})
+	p := dialStream(t, n, 1, nil, stream.Settings{})
+	say := func(token []byte) {
+		t.Helper()
+		var b message.Builder
+		b.Reset(make([]byte, 0, 64), message.Non, message.Content, 0, token)
+		b.Uint(message.Observe, 0)
+		datagram, err := b.Bytes()
+		if err != nil || p.conn.Send(datagram) != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.conn.Send(dial(t, n).request(message.POST, "/reverse-observe?obs=2&res=feed", "")); err != nil {
+		t.Fatal(err)
+	}
+	get := p.next()
+	if value, ok := get.Uint(message.Observe); get.Code != message.GET || !ok || value != 0 {
+		t.Fatalf("%s, Observe %d %t", get.Code, value, ok)
+	}
+	token := bytes.Clone(get.Token)
+	say(token)
+	if m := p.next(); m.Code != message.Changed || string(m.Payload) != hex.EncodeToString(token) {
+		t.Fatalf("%s %q", m.Code, m.Payload)
+	}
+	say(token)
+	say(token)
+	if m := p.next(); m.Code != message.GET || string(m.Token) != string(token) { // it registers again
+		t.Fatalf("%s %x", m.Code, m.Token)
 	}
 }
