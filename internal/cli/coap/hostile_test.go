@@ -96,10 +96,10 @@ func attack(t *testing.T, from *net.UDPConn, address string, n int, h *hostile) 
 // memory stays bounded, and the service goes on, for old sessions and new ones.
 func TestHostileDatagrams(t *testing.T) {
 	clitest.TakesSeconds(t)
-	addresses := clitest.FreeAddresses(t, 6)
+	addresses := clitest.FreeAddresses(t, 7)
 	plain, vip := addresses[4], addresses[5]
 	server := clitest.Start(t, "node", "coap", "server", "--workers", "1", "--dtls-cluster", clitest.ClusterArgs(addresses[:4], 0))
-	plainServer := clitest.Start(t, "plain", "coap", "server", "--workers", "1", "--listen", plain, "--dtls-only=false")
+	plainServer := clitest.Start(t, "plain", "coap", "server", "--workers", "1", "--listen", plain, "--dtls", addresses[6])
 	nat := clitest.Start(t, "nat", "nat", vip, "--", addresses[0], "--max-entries", "64")
 
 	listen := func(address string) *net.UDPConn {
