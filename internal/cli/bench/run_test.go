@@ -37,20 +37,8 @@ func TestRootBenchDSR(t *testing.T) {
 			t.Errorf("%s: %+v", r.Path, r)
 		}
 	}
-	file := filepath.Join(t.TempDir(), "dsr.json")
-	if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	again, err := clitest.Execute(t, "bench", "report", file, "-o", "-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again != string(first) || !strings.Contains(again, "weir-l3dsr-xdp") {
-		t.Error("the report drawn again is another one")
+	if drawn := clitest.DrawsReportAgain(t, out, page); !strings.Contains(drawn, "weir-l3dsr-xdp") {
+		t.Error("the report lacks a path")
 	}
 	left, err := filepath.Glob(fmt.Sprintf("/sys/fs/bpf/weir/bench-%d-*", os.Getpid()))
 	if err != nil || len(left) > 0 {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -47,6 +49,21 @@ func Weir(t *testing.T, args ...string) (out string, code int) {
 		fmt.Fprintf(&b, "weir: %v\n", err)
 	}
 	return b.String(), code
+}
+
+// DrawsReportAgain sees that `weir bench report` makes the same page of results as the run that printed them as JSON, and returns it.
+func DrawsReportAgain(t *testing.T, results, page string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "results.json")
+	Must(t, os.WriteFile(file, []byte(results), 0o600))
+	again, err := Execute(t, "bench", "report", file, "-o", "-")
+	Must(t, err)
+	first, err := os.ReadFile(page)
+	Must(t, err)
+	if again != string(first) {
+		t.Error("the report drawn again differs")
+	}
+	return again
 }
 
 // WantWeir runs a command that ends with a code and returns what it wrote.

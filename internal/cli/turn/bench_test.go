@@ -72,21 +72,7 @@ func turnBench(t *testing.T, paths []string, clients int, args ...string) []turn
 			}
 		}
 	}
-	file := filepath.Join(t.TempDir(), "turn.json")
-	if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	again, err := clitest.Execute(t, "bench", "report", file, "-o", "-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if again != string(first) {
-		t.Error("the report drawn again is another one")
-	}
+	clitest.DrawsReportAgain(t, out, page)
 	return results
 }
 
