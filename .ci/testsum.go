@@ -1,4 +1,4 @@
-// Testsum reads `go test -json` and prints what a person wants of it: a line per package while they end, the whole
+// Command testsum reads `go test -json` and prints what a person wants of it: a line per package while they end, the whole
 // output of what failed, the slowest packages and tests, the skips, and a closing line. It exits with 1 when anything
 // failed, and, under WEIR_ROOT=1, when any test skipped: where everything can run, a test that did not has proved nothing.
 //

@@ -1,4 +1,4 @@
-// Mutate measures what the tests of a package notice. It changes the code in one small place at a time (a comparison negated
+// Command mutate measures what the tests of a package notice. It changes the code in one small place at a time (a comparison negated
 // or its boundary moved, a condition ignored, an operator swapped, a statement removed, a result replaced by zero values), runs
 // the package's own tests, and those that `elsewhere` names, and counts the changes, called mutants, that no test fails for.
 //
