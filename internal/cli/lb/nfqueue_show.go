@@ -65,48 +65,57 @@ func queuedTwice(status *v1.LBStatus) string {
 
 // printQueued writes what `weir lb show` adds for queues: by service, then the spread over queues.
 func (s *shower) printQueued(status *v1.LBStatus, at time.Time) error {
-	q := status.Queues
 	var before *v1.NFQueueStatus
 	if s.last != nil {
 		before = s.last.Queues
 	}
 	per := s.rates(at, before != nil)
-	table := terminal.NewTable(s.out, false)
 	for i := range status.Services {
 		name := status.Services[i].Name
-		service, then := queuedService(q, name), queuedService(before, name)
-		total := uint64(0)
-		for backend, n := range service.Backends {
-			total += n.Packets - min(then.Backends[backend].Packets, n.Packets)
-		}
-		fmt.Fprintf(table, "\n%s\tPACKETS%s\tBYTES%[2]s\tNEW FLOWS%[2]s\tSHARE\n", name, per.unit)
-		for _, backend := range slices.Sorted(maps.Keys(service.Backends)) {
-			n, old := service.Backends[backend], then.Backends[backend]
-			fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", backend, per.of(n.Packets, old.Packets), per.of(n.Bytes, old.Bytes),
-				per.of(n.Opened, old.Opened), percent(n.Packets-min(old.Packets, n.Packets), total))
-		}
-		if err := table.Flush(); err != nil {
-			return err
-		}
-		for i, rule := range service.Rules {
-			if i == 0 {
-				fmt.Fprintf(table, "  FLOW RULE\tPACKETS%s\n", per.unit)
-			}
-			fmt.Fprintf(table, "  %s\t%s\n", rule.Name, per.of(rule.Packets, rulePackets(then, rule.Name)))
-		}
-		if err := table.Flush(); err != nil {
-			return err
-		}
-		if len(service.Reasons) > 0 {
-			fmt.Fprintf(table, "  REASON\tPACKETS%s\n", per.unit)
-		}
-		for _, reason := range mostFirst(service.Reasons, func(n uint64) uint64 { return n }) {
-			fmt.Fprintf(table, "  %s\t%s\n", reason, per.of(service.Reasons[reason], then.Reasons[reason]))
-		}
-		if err := table.Flush(); err != nil {
+		if err := printQueuedService(s.out, name, queuedService(status.Queues, name), queuedService(before, name), per); err != nil {
 			return err
 		}
 	}
+	return printSpread(s.out, status.Queues, before, per)
+}
+
+// printQueuedService writes the packets of one service: by backend, by flow rule and by reason.
+func printQueuedService(w io.Writer, name string, service, then *v1.NFQueueService, per rates) error {
+	total := uint64(0)
+	for backend, n := range service.Backends {
+		total += n.Packets - min(then.Backends[backend].Packets, n.Packets)
+	}
+	table := terminal.NewTable(w, false)
+	fmt.Fprintf(table, "\n%s\tPACKETS%s\tBYTES%[2]s\tNEW FLOWS%[2]s\tSHARE\n", name, per.unit)
+	for _, backend := range slices.Sorted(maps.Keys(service.Backends)) {
+		n, old := service.Backends[backend], then.Backends[backend]
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", backend, per.of(n.Packets, old.Packets), per.of(n.Bytes, old.Bytes),
+			per.of(n.Opened, old.Opened), percent(n.Packets-min(old.Packets, n.Packets), total))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for i, rule := range service.Rules {
+		if i == 0 {
+			fmt.Fprintf(table, "  FLOW RULE\tPACKETS%s\n", per.unit)
+		}
+		fmt.Fprintf(table, "  %s\t%s\n", rule.Name, per.of(rule.Packets, rulePackets(then, rule.Name)))
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	if len(service.Reasons) > 0 {
+		fmt.Fprintf(table, "  REASON\tPACKETS%s\n", per.unit)
+	}
+	for _, reason := range mostFirst(service.Reasons, func(n uint64) uint64 { return n }) {
+		fmt.Fprintf(table, "  %s\t%s\n", reason, per.of(service.Reasons[reason], then.Reasons[reason]))
+	}
+	return table.Flush()
+}
+
+// printSpread writes the packets of each queue, and a hint where their spread can be improved.
+func printSpread(w io.Writer, q, before *v1.NFQueueStatus, per rates) error {
+	table := terminal.NewTable(w, false)
 	fmt.Fprintf(table, "\nQUEUE\tPACKETS%s\tSHARE\tPER READ\tADDRESS PAIRS\tWAITING\tHELD\tQUEUE FULL%[1]s\tBUFFER FULL%[1]s\tMISSING IDS%[1]s\n", per.unit)
 	spread := spreadOf(q, before)
 	for i := range q.Queues {
@@ -126,7 +135,7 @@ func (s *shower) printQueued(status *v1.LBStatus, at time.Time) error {
 		return err
 	}
 	if hint := spread.hint(q); hint != "" {
-		_, err := fmt.Fprintln(s.out, hint)
+		_, err := fmt.Fprintln(w, hint)
 		return err
 	}
 	return nil
