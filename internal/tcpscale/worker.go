@@ -162,15 +162,7 @@ func (c *loopClock) void(run time.Duration) string {
 func loop(ctx context.Context, e engine, commands <-chan Command, out io.Writer, calm time.Duration) error {
 	reports := make(chan []byte, 1)
 	written := make(chan error, 1)
-	go func() {
-		var err error
-		for line := range reports {
-			if err == nil {
-				_, err = out.Write(line)
-			}
-		}
-		written <- err
-	}()
+	go func() { written <- writeReports(out, reports) }()
 	start := time.Now()
 	events := make([]unix.EpollEvent, maxEvents)
 	meter := newMeter(start, e)
@@ -178,46 +170,26 @@ func loop(ctx context.Context, e engine, commands <-chan Command, out io.Writer,
 	meter.clock = &clock
 	next := time.Second
 	var failure error
-	for stop, asked := false, false; !stop && failure == nil && !e.done(); {
-		wait := e.maxSleep()
+	for stop, requested := false, false; !stop && failure == nil && !e.done(); {
 		var now time.Duration
-		// All that has come is read before anybody is judged by his silence.
-		// A tick begins on time: latencies count from there.
-		if wait >= tick {
-			wait -= time.Since(start) % tick
-		}
-		for range maxRounds {
-			n, err := epollWait(e.descriptor(), events, wait)
-			if err != nil && !errors.Is(err, unix.EINTR) {
-				failure = fmt.Errorf("epoll: %w", err)
-				break
-			}
-			now = time.Since(start)
-			if from, stop := clock.at(now, max(wait, 0)); stop {
-				e.stood(from, now)
-			}
-			e.handle(events[:max(n, 0)], now)
-			if wait = 0; n < len(events) {
-				break
-			}
-		}
+		now, failure = clock.handleEvents(e, events, start)
 		e.advance(now)
 		select {
 		case c, open := <-commands:
 			stop = !open || c.Op == OpStop
 			e.command(c)
 			if c.Op == OpMark {
-				asked = true // the parent waits for it
+				requested = true // the parent waits for it
 			}
 		case <-ctx.Done():
 			stop = true
 		default:
 		}
-		if urgent := asked || e.urgent(); (now >= next || urgent) && !stop {
+		if urgent := requested || e.urgent(); (now >= next || urgent) && !stop {
 			next = max(now.Truncate(time.Second)+time.Second, next)
 			// Where the parent is slow, the next one says it all.
 			if (urgent || meter.due(e, now, calm)) && len(reports) < cap(reports) {
-				asked = false
+				requested = false
 				reports <- meter.line(e, now, false)
 			}
 		}
@@ -225,6 +197,41 @@ func loop(ctx context.Context, e engine, commands <-chan Command, out io.Writer,
 	reports <- meter.line(e, time.Since(start), true)
 	close(reports)
 	return errors.Join(failure, <-written)
+}
+
+// writeReports writes until the channel closes. The result is the first error, after which nothing is written.
+func writeReports(out io.Writer, reports <-chan []byte) (err error) {
+	for line := range reports {
+		if err == nil {
+			_, err = out.Write(line)
+		}
+	}
+	return err
+}
+
+// handleEvents waits for events and handles all that have come, before a timer decides that a peer is silent. The result is
+// the time since start.
+func (c *loopClock) handleEvents(e engine, events []unix.EpollEvent, start time.Time) (now time.Duration, err error) {
+	wait := e.maxSleep()
+	// A tick begins on time: latencies count from there.
+	if wait >= tick {
+		wait -= time.Since(start) % tick
+	}
+	for range maxRounds {
+		n, err := epollWait(e.descriptor(), events, wait)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return now, fmt.Errorf("epoll: %w", err)
+		}
+		now = time.Since(start)
+		if from, stop := c.at(now, max(wait, 0)); stop {
+			e.stood(from, now)
+		}
+		e.handle(events[:max(n, 0)], now)
+		if wait = 0; n < len(events) {
+			break
+		}
+	}
+	return now, nil
 }
 
 // meter adds to a report what the process itself knows.

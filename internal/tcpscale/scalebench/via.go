@@ -323,10 +323,7 @@ func (s *stage) run(ctx context.Context, c Config) (*Result, error) {
 	if begun {
 		err = errors.Join(err, <-happened)
 	}
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
-		err = errors.Join(err, cause)
-	}
-	if err = errors.Join(err, s.died()); err != nil {
+	if err = errors.Join(err, unlessCanceled(context.Cause(ctx)), s.died()); err != nil {
 		return nil, err
 	}
 	result := m.result(&report)
@@ -336,6 +333,14 @@ func (s *stage) run(ctx context.Context, c Config) (*Result, error) {
 	result.interrupt(ctx, s.began)
 	result.judge()
 	return result, nil
+}
+
+// unlessCanceled leaves out the error of a context that was cancelled without a cause.
+func unlessCanceled(cause error) error {
+	if errors.Is(cause, context.Canceled) {
+		return nil
+	}
+	return cause
 }
 
 // idle says whether nothing has been done to the path yet.
