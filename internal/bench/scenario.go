@@ -10,7 +10,7 @@ import (
 )
 
 // Scenario is one thing that can be measured, as a value: its row in `weir bench list`, and how its results are shown. Writer and
-// report take every table, picture and sentence from here; nothing else tells scenarios apart.
+// report take every table, picture and sentence from here; nothing else distinguishes scenarios.
 type Scenario struct {
 	v1.BenchScenario
 

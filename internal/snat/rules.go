@@ -21,7 +21,7 @@ const (
 	azureNATUDP        = 65
 	awsNATPorts        = 55000
 	awsNATIPs          = 8
-	awsNATQuota        = 2 // Elastic IP addresses of a gateway, until a larger quota is asked for
+	awsNATQuota        = 2 // Elastic IP addresses of a gateway, until a larger quota is requested
 	awsRegionalIPs     = 32
 	awsNATIdle         = 350
 	gcpNATPorts        = 64512

@@ -52,7 +52,7 @@ type engine interface {
 	descriptor() int
 	handle(events []unix.EpollEvent, now time.Duration)
 	advance(now time.Duration)
-	stood(from, to time.Duration) // the process was stopped meanwhile: that time is nobody's silence
+	stood(from, to time.Duration) // the process was stopped meanwhile: that time is no peer's silence
 	maxSleep() time.Duration
 	command(c Command)
 	done() bool
@@ -65,7 +65,7 @@ type engine interface {
 
 // RunWorker is the whole of a worker process: configuration and commands as JSON lines from in, reports to out: one a
 // second, and fewer while nothing happens but heartbeats, if the configuration says so.
-// It returns when it is told to stop, when in ends (the parent is gone), or when ctx ends.
+// It returns at the command to stop, when in ends (the parent is gone), or when ctx ends.
 func RunWorker(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := bufio.NewReader(in)
 	encoder := json.NewEncoder(out)
@@ -75,7 +75,7 @@ func RunWorker(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	defer e.Close()
 	if err := encoder.Encode(WorkerMessage{Ready: true}); err != nil {
-		return fmt.Errorf("tell the parent: %w", err)
+		return fmt.Errorf("write to the parent: %w", err)
 	}
 	commands := make(chan Command)
 	go func() {
@@ -84,7 +84,7 @@ func RunWorker(ctx context.Context, in io.Reader, out io.Writer) error {
 		for {
 			var c Command
 			if decoder.Decode(&c) != nil {
-				return // the parent is gone, or speaks nonsense
+				return // the parent is gone, or its command is malformed
 			}
 			select {
 			case commands <- c:
@@ -124,7 +124,7 @@ const (
 	maxRounds = 64 // of events, until timers have their turn
 )
 
-// loopClock watches how long the loop was not scheduled. All times of an engine are real time; an engine is told of a stop
+// loopClock watches how long the loop was not scheduled. All times of an engine are real time; an engine learns of a stop
 // by stood, so that a machine without processor time for us does not look like peers that are silent.
 type loopClock struct {
 	last    time.Duration

@@ -24,7 +24,7 @@ func newLBStatusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show generation, last error and how many backends are up",
 		Long: `Show the running load balancer's state in a few lines.
-Exit codes: 0 all well, 1 the last change was refused, a service has no backend, or nobody answers.`,
+Exit codes: 0 all well, 1 the last change was refused, a service has no backend, or no program answers.`,
 		Example: `  weir lb status
   weir lb status --admin unix:/run/weir.sock --json`,
 		Args: cobra.NoArgs,

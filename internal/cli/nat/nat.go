@@ -50,7 +50,7 @@ func newNATCommand() *cobra.Command {
 		Short: "Put a UDP NAT and load balancer with a console in front of some servers",
 		Long: `Put a UDP NAT and load balancer in front of some servers, without root and without a file.
 
-Every client gets an address of its own in the eyes of the destinations, and keeps its destination while it speaks. LISTEN
+Every client gets an address of its own in the eyes of the destinations, and keeps its destination while it sends. LISTEN
 and DESTINATION are HOST:PORT; a LISTEN of :PORT means every address. With one LISTEN the "--" may be left out. Flags may
 also follow the destinations.
 

@@ -39,7 +39,7 @@ by $WEIR_TURNSERVER and $WEIR_STUNNERD). Nothing else needs to be installed; ipe
 everything runs in a network namespace of its own.
 
   --road cat             client -> weir turn cat -> gateway -> sink, as STUNner's script does
-  --road direct-channel  the generator speaks ChannelData itself: what the gateway alone costs
+  --road direct-channel  the generator sends ChannelData itself: what the gateway alone costs
 
 --sweep measures 64, 128, 256, 512, 1024 and 1200 bytes: costs at --rates, and the highest rate with less than 1 % loss.`,
 		Example: `  weir turn bench --clients 5 --duration 5s --size 1000 --bandwidth 100M
@@ -80,7 +80,7 @@ func (f *turnBenchFlags) addLoad(cmd *cobra.Command) {
 // addEnds declares through what, and between which ends, they send it.
 func (f *turnBenchFlags) addEnds(flags *pflag.FlagSet) {
 	// The flag keeps its first name, for scripts that use it; it names a path, as the JSON key of results does.
-	flags.StringVar(&f.config.Path, "road", bench.TurnPathCat, "cat: through turncats; direct-channel: the generator speaks ChannelData")
+	flags.StringVar(&f.config.Path, "road", bench.TurnPathCat, "cat: through turncats; direct-channel: the generator sends ChannelData")
 	flags.StringSliceVar(&f.config.With, "with", nil, "peers to compare with in the same run: "+strings.Join(bench.TurnPeers(), ", "))
 	flags.StringVar(&f.config.Generator, "generator", bench.GeneratorAuto, "iperf, builtin, or auto: iperf where it is installed, builtin for sweeps and direct-channel")
 	flags.StringVar(&f.config.Offload, "offload", "none", "of the gateway: none, auto, tcx, xdp; needs root")

@@ -96,7 +96,7 @@ Ctrl-C or SIGTERM gives every allocation back.`,
 func (f *turnCatFlags) addCredentials(flags *pflag.FlagSet) {
 	flags.StringVar(&f.user, "user", "", "user name; with --secret the name behind the time")
 	flags.StringVar(&f.password, "password", "", "password")
-	flags.StringVar(&f.credentials, "credentials", "", "file with {\"username\", \"password\"}, {\"iceServers\": [...]}, or a user and a password in two lines; read anew for each session")
+	flags.StringVar(&f.credentials, "credentials", "", "file with {\"username\", \"password\"}, {\"iceServers\": [...]}, or a user and a password in two lines; read again for each session")
 	flags.StringVar(&f.secret, "secret", "", "shared secret: make time-windowed credentials, and new ones before they end")
 	cli.DurationVar(flags, &f.ttl, "auth-ttl", time.Hour, "with --secret: how long credentials are good")
 }
@@ -107,7 +107,7 @@ func (f *turnCatFlags) addTunnel(flags *pflag.FlagSet) {
 	flags.IntVar(&c.MaxClients, "max-clients", turncat.DefaultMaxClients, "clients at a time; datagrams of further ones are dropped, connections closed")
 	cli.DurationVar(flags, &c.IdleTimeout, "idle-timeout", turncat.DefaultIdleTimeout, "forget a client after this silence both ways, from 1s")
 	cli.DurationVar(flags, &c.CheckEvery, "check-every", turncat.DefaultCheckEvery, "how often a session in use asks whether its allocation is still there; -1s never")
-	cli.DurationVar(flags, &c.Lifetime, "lifetime", turncat.DefaultLifetime, "lifetime of allocations to ask for, 1m to 1h")
+	cli.DurationVar(flags, &c.Lifetime, "lifetime", turncat.DefaultLifetime, "lifetime of allocations to request, 1m to 1h")
 	cli.DurationVar(flags, &c.Linger, "linger", turncat.DefaultLinger, "after the end of a stream's input wait for answers until so much silence")
 	flags.IntVar(&c.MTU, "mtu", turncat.DefaultMTU, "maximum bytes of a datagram that is cut from a stream")
 	flags.IntVar(&c.Workers, "workers", 0, "workers of a UDP listener (default 1, which is enough for some 200,000 packets a second)")

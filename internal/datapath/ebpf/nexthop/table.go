@@ -57,10 +57,10 @@ type place struct{ index, family int }
 type watch struct {
 	hop    Hop
 	report func(Hop)
-	asked  time.Time // when the neighbour was last asked for
+	asked  time.Time // when the neighbour was last requested
 }
 
-// Retry is how often a failed neighbour is probed anew.
+// Retry is how often a failed neighbour is probed again.
 const Retry = 2 * time.Second
 
 // Open opens netlink in the network namespace of the calling thread.
@@ -230,7 +230,7 @@ type events struct {
 	begun      []func() // for each subscription: wait until it closes its channel
 }
 
-// subscribe asks the kernel for events. The caller calls end, also after an error.
+// subscribe requests events from the kernel. The caller calls end, also after an error.
 func (t *Table) subscribe() (*events, error) {
 	e := &events{
 		routes: make(chan netlink.RouteUpdate, 64), neighbours: make(chan netlink.NeighUpdate, 64), links: make(chan netlink.LinkUpdate, 64),
@@ -365,7 +365,7 @@ func (t *Table) refresh(event bool) {
 
 func (s State) String() string { return [...]string{"unknown", "ready", "failed"}[s] }
 
-// resolveLocked asks the kernel's routes and neighbours.
+// resolveLocked queries the kernel's routes and neighbours.
 func (t *Table) resolveLocked(a netip.Addr, w *watch) Hop {
 	routes, err := t.handle.RouteGet(net.IP(a.AsSlice()))
 	if err != nil || len(routes) == 0 || routes[0].LinkIndex == 0 {
@@ -415,7 +415,7 @@ func (t *Table) neighbours(at place) ([]netlink.Neigh, error) {
 	return list, err
 }
 
-// neighbour fills in the link address, and asks for it where it is missing.
+// neighbour fills in the link address, and requests it where it is missing.
 func (t *Table) neighbour(hop *Hop, w *watch) {
 	family := unix.AF_INET
 	if hop.Neighbor.Is6() {
