@@ -287,7 +287,7 @@ func (c *Conn) begin(ctx context.Context, datagram []byte) (exchange.ID, *call, 
 	return id, waiting, nil
 }
 
-// unwanted reports whether a request asks for no response of any class (RFC 7967 section 2.1).
+// unwanted reports whether a request wants no response of any class (RFC 7967 section 2.1).
 func unwanted(datagram []byte) bool {
 	var m message.Message
 	if message.Parse(datagram, &m) != nil {

@@ -31,7 +31,7 @@ type Security struct {
 	NoCID             bool // do not offer a connection id
 	RecordSizeLimit   int  // RFC 8449, in bytes; 0: not offered
 	MaxFragmentLength int  // RFC 6066 section 4, in bytes; 0: not offered
-	// Resumable asks the server for a session that can be resumed; Resume, of an earlier Session.Resumption, is resumed.
+	// Resumable requests a session that can be resumed; Resume, of an earlier Session.Resumption, is resumed.
 	Resumable bool
 	Resume    *handshake.Session
 }
@@ -118,7 +118,7 @@ func alertCause(alert handshake.AlertError) string {
 	case 41, 42, 43, 44, 45, 46, 48, 49, 116: // of certificates, unknown_ca, access_denied, certificate_required
 		return "the server does not accept the certificate of this client"
 	case 70: // protocol_version
-		return "the server does not speak DTLS 1.2"
+		return "the server does not support DTLS 1.2"
 	case 112: // unrecognized_name
 		return "the server does not know the name it was called by"
 	}
