@@ -3,16 +3,12 @@ package client
 import (
 	"context"
 	"net"
-	"time"
+
+	dtls "github.com/weir-lb/weir/internal/dtls/client"
 )
 
 // link carries the messages of one connection. A Read returns one message; Close ends it. net.Conn of a connected UDP socket is one.
-type link interface {
-	Read(b []byte) (int, error)
-	Write(b []byte) (int, error)
-	SetReadDeadline(t time.Time) error
-	Close() error
-}
+type link = dtls.Socket
 
 // maxRoom is the maximum length of a message over a link that does not name one, in bytes.
 const maxRoom = 16384
@@ -36,11 +32,11 @@ func open(ctx context.Context, target Target, cfg *DialConfig) (link, Session, e
 	}
 	own := cfg.Security
 	own.complete(target.Host)
-	l, result, err := secure(ctx, under, &own, cfg.Timeout)
+	l, err := secure(ctx, under, &own, cfg.Timeout)
 	if err != nil {
-		under.Close() //nolint:errcheck // the error that matters is err
 		return nil, Session{}, err
 	}
+	result := l.Result()
 	return l, describe(target, &own, &result), nil
 }
 
