@@ -24,6 +24,8 @@ type DialConfig struct {
 	Timeout    time.Duration // for the handshake, and again for each exchange; default 30 s
 	// Handler answers the requests of the server, on the connection's goroutine; nil: they are rejected with RST.
 	Handler exchange.Handler
+	// Under replaces the UDP socket, below DTLS, by what it returns: for tests of loss. nil: nothing does.
+	Under func(RawLink) RawLink
 }
 
 func (c *DialConfig) defaults() {
