@@ -236,6 +236,14 @@ type CoAPLink struct {
 	Link       string   `json:"link"`            // as in the document, with every attribute
 }
 
+// CoAPServerLinks is one element of the list that `weir coap discover --json` prints for a multicast group: a server that answered.
+type CoAPServerLinks struct {
+	Source string     `json:"source"`          // address and port
+	After  float64    `json:"after_ms"`        // milliseconds from the request to its first answer
+	Links  []CoAPLink `json:"links"`           // empty with an error
+	Error  string     `json:"error,omitempty"` // why its list is not known; absent: it is
+}
+
 // CoAPReceive is the output of `weir coap receive --json`.
 type CoAPReceive struct {
 	URI            string            `json:"uri"`             // of the resource

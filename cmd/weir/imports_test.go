@@ -96,7 +96,7 @@ func mayImport() map[string]may {
 		"dtls/credentials":         {ours: "dtls/handshake readfile"},
 		"coap/stream/streamserver": {ours: "coap/message coap/stream steering/evict steering/heap udpio workers"},
 		"coap/cluster":             {ours: "dtls/engine steering/cid"},
-		"coap/node":                {ours: "dtls/engine dtls/handshake coap/message coap/exchange coap/resource coap/stream coap/stream/streamserver dtls/credentials coap/cluster steering/evict steering/heap readfile"},
+		"coap/node":                {ours: "dtls/engine dtls/handshake coap/message coap/exchange coap/resource coap/stream coap/stream/streamserver dtls/credentials coap/cluster steering/evict steering/heap readfile udpio"},
 		"coap/client":              {ours: "udpio dtls/client dtls/record dtls/handshake coap/message coap/exchange coap/stream steering/cid steering/heap testbed/measure testbed/procstat api/v1", others: pion + "dtls github.com/fxamacker/cbor"},
 		"coap/check":               {ours: "api/v1 coap/client coap/message dtls/handshake dtls/record"},
 		"turn/allocation":          {pure: true, ours: "steering/evict steering/heap steering/rate steering/slab", others: pion + "stun"},
