@@ -70,7 +70,7 @@ func TestAiocoapSuite(t *testing.T) {
 	clitest.TakesSeconds(t)
 	home := peersHome(t)
 	port := portNumber(t, "coap://"+clitest.FreeAddresses(t, 1)[0])
-	coaptest.Start(t, 2, "--plugtest", "--listen", "[::1]:"+port, "--listen-tcp", "[::1]:"+port)
+	coaptest.Start(t, 3, "--plugtest", "--listen", "[::1]:"+port, "--dtls", "[::1]:0", "--listen-tcp", "[::1]:"+port)
 	output, err := exec.Command(filepath.Join(home, "bin", "python"), "testdata/peers/aiocoap_suite.py", filepath.Join(home, "aiocoap"), port,
 		"test_noncoap_client.TestNoncoapClient", "test_noncoap_tcp_client").CombinedOutput()
 	if n := strings.Count("\n"+string(output), "\nok test_"); err != nil || n != 19 || strings.Contains(string(output), "failed") {

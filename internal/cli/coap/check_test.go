@@ -16,7 +16,7 @@ import (
 // The command shows verdicts as a table, as JSON and as JUnit XML, and its exit code says what they are: 0 without a failure, 1 with one.
 func TestCheckCommand(t *testing.T) {
 	clitest.TakesSeconds(t)
-	server := coaptest.Start(t, 1, "--listen", "127.0.0.1:0", "--plugtest")
+	server := coaptest.Start(t, 2, "--listen", "127.0.0.1:0", "--dtls", "127.0.0.1:0", "--no-tcp", "--plugtest")
 	out, err := clitest.Execute(t, "coap", "check", server.Uris[0], "--only", "TD_COAP_CORE_01,link_01")
 	if err != nil || !strings.Contains(out, "2 passed, 0 failed, 0 inconclusive") {
 		t.Errorf("%v\n%s", err, out)
