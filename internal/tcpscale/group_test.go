@@ -184,7 +184,7 @@ func TestStoppedMachineLosesNothing(t *testing.T) {
 	}
 }
 
-func TestWorkerThatDiesEndsTheRun(t *testing.T) {
+func TestWorkerThatEndsEndsTheRun(t *testing.T) {
 	s := startTestServer(t, "one", "127.0.0.1:0", 1)
 	config := clientDefaults
 	config.Targets, config.Connections = s.Listen, 10
