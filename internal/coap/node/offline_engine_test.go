@@ -1,48 +1,42 @@
-package engine
+package node
 
 import (
 	"net/netip"
 	"time"
 
-	"github.com/weir-lb/weir/internal/dtls/handshake"
+	"github.com/weir-lb/weir/internal/dtls/engine"
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
-// Offline is one worker without sockets: datagrams and time go in, datagrams come out. It is the in-memory counterpart of an
-// Engine, for tests of handlers with any address and any time. Not for concurrent use.
-type Offline struct {
-	embedded *Embedded
+// offlineEngine is one worker without sockets: datagrams and time go in, datagrams come out. It is the in-memory counterpart of an
+// engine, with any address and any time. Not for concurrent use.
+type offlineEngine struct {
+	*engine.Embedded
 }
 
-// NewOffline makes an Offline with one worker. send is given what the worker sends; datagram is valid during the call only.
-func NewOffline(cfg Config, send func(datagram []byte, to netip.AddrPort)) (*Offline, error) {
+// newOfflineEngine makes one. send is given what the worker sends; datagram is valid during the call only.
+func newOfflineEngine(cfg engine.Config, send func(datagram []byte, to netip.AddrPort)) (*offlineEngine, error) {
 	write := func(messages []udpio.Message) {
 		for i := range messages {
 			send(messages[i].Buf[:messages[i].N], messages[i].Addr)
 		}
 	}
-	list, err := embed(cfg, make([]byte, handshake.CookieSecretLength), []Owner{{Write: write, Wake: func() {}}})
+	list, err := engine.Embed(cfg, []engine.Owner{{Write: write, Wake: func() {}}})
 	if err != nil {
 		return nil, err
 	}
-	return &Offline{embedded: list[0]}, nil
+	return &offlineEngine{list[0]}, nil
 }
 
 // Receive hands the worker a datagram, whose bytes it changes, at a time that never goes back.
-func (o *Offline) Receive(datagram []byte, from netip.AddrPort, now time.Duration) {
-	o.embedded.Receive(datagram, from, netip.Addr{}, now)
+func (o *offlineEngine) Receive(datagram []byte, from netip.AddrPort, now time.Duration) {
+	o.Embedded.Receive(datagram, from, netip.Addr{}, now)
 	o.Tick(now)
 }
 
 // Tick runs the timers that are due.
-func (o *Offline) Tick(now time.Duration) {
-	o.embedded.Tick(now)
-	o.embedded.Flush()
-	o.embedded.Publish()
+func (o *offlineEngine) Tick(now time.Duration) {
+	o.Embedded.Tick(now)
+	o.Flush()
+	o.Publish()
 }
-
-// Next is when Tick has something to do, or Never.
-func (o *Offline) Next() time.Duration { return o.embedded.Next() }
-
-// Stats are the worker's counters.
-func (o *Offline) Stats() Stats { return o.embedded.Stats() }

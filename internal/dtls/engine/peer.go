@@ -82,8 +82,8 @@ func (p *Peer) MaxPayload() int {
 func (p *Peer) Info() Info {
 	i := Info{
 		Addr: p.addr, PrevAddr: p.prev, Auth: p.holder.auth, Identity: p.Identity(), HasCID: p.hasCID, Router: p.router,
-		ExtendedMasterSecret: p.extended, SecureRenegotiation: p.secure, Validated: !p.unproven,
-		Established: p.established, LastReceived: p.last,
+		ExtendedMasterSecret: p.extended, SecureRenegotiation: p.secure,
+		Established: p.established,
 	}
 	if a := p.association; a != nil {
 		i.Secure = true
@@ -108,9 +108,7 @@ type Info struct {
 	// Router is the node by way of which the newest record came; invalid: none.
 	ExtendedMasterSecret bool
 	SecureRenegotiation  bool
-	Validated            bool // the address has been proven since it last changed
 	Established          time.Duration
-	LastReceived         time.Duration
 }
 
 // peers is a worker's table of peers, with a list from the newest to the oldest.
