@@ -11,6 +11,7 @@ func TestLatencyCountsFromTheIntendedTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	for _, c := range []struct {
 		period       time.Duration
 		late, unsent uint64 // of 100 connections, at least, at most: those with a beat due in the stop

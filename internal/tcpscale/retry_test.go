@@ -75,6 +75,7 @@ func TestLostConnectionsSpreadOverTheOthers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	p, servers, all := several(t, 1200, 280, 280, 280, 280, 280, 280) // 200 each, then 240
 	took := backAfterKill(t, p, all, servers, 5)
 	if took > time.Second {
@@ -96,6 +97,7 @@ func TestFullServersDoNotHoldUpTheRest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	p, servers, all := several(t, 1200, 600, 600, 200, 200, 200, 200)
 	took := backAfterKill(t, p, all, servers, 5)
 	if n := p.client.count.connections.Established; n != 1200 || took > 40*time.Second {

@@ -49,7 +49,7 @@ func (f *requestFlags) add(cmd *cobra.Command, body bool) {
 	flags.StringArrayVar(&f.etag, "etag", nil, "ETag in hex of a response already known, which 2.03 may confirm; may be repeated")
 	flags.StringArrayVar(&f.options, "option", nil, "any other option, as NUMBER=TEXT, NUMBER=0xHEX; may be repeated")
 	flags.StringSliceVar(&f.noResponse, "no-response", nil, "classes of responses that are not wanted: 2, 4, 5 (RFC 7967)")
-	flags.IntVar(&f.blockSize, "block-size", 0, "bytes of a block, 16 to 1024: of the payload (default 1024), and requested in the response (default the server's choice)")
+	flags.IntVar(&f.blockSize, "block-size", 0, "bytes of a block, 16 to 1024, over TCP also a multiple of 1024 (BERT): of the payload (default 1024, over TCP as much as the server takes), and requested in the response (default the server's choice)")
 	flags.BoolVar(&f.non, "non", false, "non-confirmable request")
 	cli.DurationVar(flags, &f.timeout, "timeout", 30*time.Second, "limit for the handshake, and for each exchange")
 	cli.DurationVar(flags, &f.ackTimeout, "ack-timeout", 2*time.Second, "first retransmission, at least (RFC 7252 ACK_TIMEOUT)")

@@ -42,7 +42,7 @@ several paths are compared. Events during the hold show what a path makes of the
 Exit codes: 0 all were established and none was lost without an event, 1 otherwise, 2 wrong usage.`,
 		Example: `  weir tcp bench --connections 100000
   weir tcp bench --connections 100000 --hold 2m --report tcp.html
-  weir tcp bench --connections 1000000 --hold 2m --heartbeat 1m
+  weir tcp bench --connections 1000000 --hold 2m --heartbeat 1m --rate 15000
   weir tcp bench --connections 100000 --serve-stats 127.0.0.1:9190
   weir tcp bench --connections 20000 --hold 10s --json | jq .verdict
   weir tcp bench --via direct,tcx,xdp,nfqueue --report paths.html

@@ -7,11 +7,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/message"
 	"github.com/weir-lb/weir/internal/coap/stream"
+	dtls "github.com/weir-lb/weir/internal/dtls/client"
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 )
 
@@ -85,11 +87,11 @@ func explainTLS(err error, after time.Duration) error {
 	case errors.As(err, &untrusted):
 		return fmt.Errorf("certificate not trusted: %w", untrusted.Err)
 	case errors.As(err, &alert):
-		return fmt.Errorf("%s (%w)", alertCause(handshake.AlertError(alert)), err)
-	case errors.Is(err, context.DeadlineExceeded) || isTimeout(err):
+		return fmt.Errorf("%s (%w)", dtls.AlertCause(handshake.AlertError(alert)), err)
+	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("no answer within %v (%w)", after, err)
 	}
-	return refusal(err)
+	return dtls.Unreachable(err)
 }
 
 func describeTLS(target Target, conn *tls.Conn) Session {

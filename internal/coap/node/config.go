@@ -37,6 +37,9 @@ type Config struct {
 	Interfaces        []string `yaml:"interfaces,omitempty" default:"all"`          // only those of these interfaces
 	InterfacePatterns []string `yaml:"interfaces_pattern,omitempty" default:"none"` // only those of interfaces whose whole name one of these regular expressions matches
 
+	// Multicast: answer discovery at multicast groups too, on the ports of the listeners for plain CoAP over UDP.
+	Multicast *Multicast `yaml:"multicast,omitempty" default:"none"`
+
 	// Cluster: nodes that share sessions by connection id; adds a DTLS listener for each own node.
 	Cluster *cluster.Config `yaml:"cluster,omitempty" default:"none"`
 
@@ -139,6 +142,11 @@ func (c *Config) Validate() error {
 	}
 	if _, err := c.hosts(); err != nil {
 		return err
+	}
+	if c.Multicast != nil {
+		if err := c.Multicast.validate(len(c.Listen)+len(more.Listen) > 0); err != nil {
+			return fmt.Errorf("multicast.%w", err)
+		}
 	}
 	return c.validateSizes()
 }
@@ -303,6 +311,13 @@ func (c *Config) clientAuth() handshake.ClientAuth {
 func (c Config) WithDefaults() Config {
 	if c.CIDLength == 0 {
 		c.CIDLength = 6
+	}
+	if c.Multicast != nil {
+		complete := *c.Multicast
+		if complete.Leisure == 0 {
+			complete.Leisure = 5 * time.Second
+		}
+		c.Multicast = &complete
 	}
 	if c.NotifyInterval == 0 {
 		c.NotifyInterval = 5 * time.Second

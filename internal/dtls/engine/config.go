@@ -15,6 +15,7 @@ type Config struct {
 	Listen  netip.AddrPort // public address; port 0 takes a free one
 	Workers int            // default: GOMAXPROCS
 	Plain   bool           // serve plain UDP: no DTLS, one Peer per address
+	Shared  bool           // sockets of multicast groups may bind the port of Listen too: see udpio.Config.Shared
 
 	// PSK returns the key of an identity. It is called on a worker's goroutine and must not block. A handshake with an
 	// unknown identity continues with a random key, so that the answer does not reveal whether the identity exists (RFC 4279

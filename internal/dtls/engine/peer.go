@@ -82,7 +82,7 @@ func (p *Peer) MaxPayload() int {
 func (p *Peer) Info() Info {
 	i := Info{
 		Addr: p.addr, PrevAddr: p.prev, Auth: p.holder.auth, Identity: p.Identity(), HasCID: p.hasCID, Router: p.router,
-		ExtendedMasterSecret: p.extended, SecureRenegotiation: p.secure,
+		ExtendedMasterSecret: p.extended, SecureRenegotiation: p.secure, Validated: !p.unproven,
 		Established: p.established,
 	}
 	if a := p.association; a != nil {
@@ -108,6 +108,7 @@ type Info struct {
 	// Router is the node by way of which the newest record came; invalid: none.
 	ExtendedMasterSecret bool
 	SecureRenegotiation  bool
+	Validated            bool // the address has been proven since it last changed
 	Established          time.Duration
 }
 

@@ -477,6 +477,7 @@ type Result struct {
 	Resumed        bool     // the handshake was an abbreviated one
 	Session        *Session // of a client that requested it: for a later handshake; nil: the server keeps none
 	Routability    bool     // the return routability check (RFC 9853) was negotiated
+	Chain          [][]byte // of a client: the server's certificates in DER, its own first, or one SubjectPublicKeyInfo; nil with a pre-shared key, or resumed
 	Early          [][]byte // of a server: application data that came before the Finished
 	Final          Final    // present where our flight was the last
 }
