@@ -265,8 +265,8 @@ func indented(output string) string {
 	return b.String()
 }
 
-// mostAgain is how many failed tests are run once more: with more of them it is no accident.
-const mostAgain = 2
+// maxReruns is how many failed tests are run once more: with more of them it is no accident.
+const maxReruns = 2
 
 // rerun runs a test again.
 type rerun struct{ program, raceList string }
@@ -331,7 +331,7 @@ func (s *summary) printFailures(again *rerun) {
 
 // noRerun says why nothing is run again; empty: it may.
 func (s *summary) noRerun(top []*result) string {
-	if len(top) > mostAgain {
+	if len(top) > maxReruns {
 		return fmt.Sprintf("%d failed, which is no accident", len(top))
 	}
 	if len(s.broken) > 0 {

@@ -192,13 +192,13 @@ func TestContextEnds(t *testing.T) {
 // gateway answers as the processes of an upgrade do: pids in turn, the last one for ever.
 func gateway(t *testing.T, upgrades int, pids ...int) *client.Client {
 	t.Helper()
-	var asked atomic.Int32
+	var requested atomic.Int32
 	return answering(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/upgrade" {
 			io.WriteString(w, `{"pid": 1}`)
 			return
 		}
-		n := int(asked.Add(1)) - 1
+		n := int(requested.Add(1)) - 1
 		status := v1.TurnStatus{TurnProcess: v1.TurnProcess{PID: pids[min(n, len(pids)-1)], Version: "v", Handover: v1.HandoverStats{Sockets: 3}}}
 		if n > 0 {
 			status.Handover.Upgrades = upgrades

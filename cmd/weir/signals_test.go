@@ -60,7 +60,7 @@ func hangupAtOnce(t *testing.T, args ...string) *clitest.Process {
 }
 
 // SIGHUP is safe from the first instruction on, and where there is something to reload, it is reloaded after the start.
-func TestHangupDuringStartKillsNobody(t *testing.T) {
+func TestHangupDuringStartEndsNoProcess(t *testing.T) {
 	clitest.TakesSeconds(t)
 	file := filepath.Join(t.TempDir(), "weir.yaml")
 	addresses := clitest.FreeAddresses(t, 5)

@@ -32,8 +32,8 @@ func (s *stream) test(pkg, name, action string, says ...string) {
 }
 
 // end is the end of a package: in order unless it ended.
-func (s *stream) end(pkg, action string, died bool) {
-	if action == "fail" && !died {
+func (s *stream) end(pkg, action string, early bool) {
+	if action == "fail" && !early {
 		s.event("output", pkg, "", "FAIL\n", 0)
 	}
 	if action == "fail" {
@@ -145,7 +145,7 @@ func TestTestsum(t *testing.T) {
 				s.end("internal/b", "pass", false)
 				s.exit("plain", 0)
 			},
-			want: []string{"panic: boom", "internal/a died"},
+			want: []string{"panic: boom", "internal/a ended early"},
 		},
 		{
 			name: "a time-out", again: "TestX", code: 1, line: "1 passed, 1 failed, 0 skipped",
@@ -221,7 +221,7 @@ func TestTestsum(t *testing.T) {
 			}
 			// In place of go: notes its arguments, and says how the test ends this time.
 			again := file("go", `#!/bin/sh
-echo "$@" >>`+dir+`/asked
+echo "$@" >>`+dir+`/called
 for pkg; do :; done
 name=$(echo "$*" | sed 's/.*\^\(.*\)\$.*/\1/')
 action=fail
@@ -253,19 +253,19 @@ echo "{\"Action\":\"$action\",\"Package\":\"$pkg\",\"Test\":\"$name\"}"
 					t.Errorf("%q is in it", found)
 				}
 			}
-			var asked []string
-			if record, err := os.ReadFile(filepath.Join(dir, "asked")); err == nil {
+			var called []string
+			if record, err := os.ReadFile(filepath.Join(dir, "called")); err == nil {
 				for line := range strings.Lines(string(record)) {
 					line = strings.TrimPrefix(strings.TrimSpace(line), "test -json -count=1 -timeout 30m -run ")
 					words := strings.Fields(strings.ReplaceAll(line, "github.com/weir-lb/weir/", ""))
 					if len(words) == 3 { // TEST -race PACKAGE
 						words[0], words[1] = words[1], words[0]
 					}
-					asked = append(asked, strings.Join(words, " "))
+					called = append(called, strings.Join(words, " "))
 				}
 			}
-			if strings.Join(asked, ", ") != strings.Join(c.reruns, ", ") {
-				t.Errorf("run again: %q, want %q", asked, c.reruns)
+			if strings.Join(called, ", ") != strings.Join(c.reruns, ", ") {
+				t.Errorf("run again: %q, want %q", called, c.reruns)
 			}
 			if t.Failed() {
 				t.Logf("its output:\n%s", text)

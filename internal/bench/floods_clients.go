@@ -267,7 +267,7 @@ func (r *floodRun) noteQueues() error {
 func (r *floodRun) countFlows(staying, fragmented *flowLoad) {
 	c := &r.clients
 	counts := staying.stop()
-	c.established, c.lost, c.sent, c.repeated = uint64(counts.Established), uint64(counts.Lost), counts.Asked, counts.Repeated
+	c.established, c.lost, c.sent, c.repeated = uint64(counts.Established), uint64(counts.Lost), counts.Requested, counts.Repeated
 	if r.target.apart {
 		c.wholeLost = counts.Repeated - min(counts.Repeated, counts.Late)
 	}
@@ -276,7 +276,7 @@ func (r *floodRun) countFlows(staying, fragmented *flowLoad) {
 	}
 	if fragmented != nil {
 		counts := fragmented.stop()
-		c.fragmented, c.fragmentsLost = counts.Asked+counts.Repeated, counts.Repeated+counts.Asked-counts.Answered
+		c.fragmented, c.fragmentsLost = counts.Requested+counts.Repeated, counts.Repeated+counts.Requested-counts.Answered
 		if late := min(counts.Late, c.fragmentsLost); late > 0 {
 			c.fragmentsLost -= late
 			r.note(fmt.Sprintf("%d fragmented datagrams were answered late", late))

@@ -219,12 +219,12 @@ func (f *clientFlow) queryStream(request []byte) (owner string, err error) {
 
 // flowCounts is what a [flowLoad] saw.
 type flowCounts struct {
-	Opened, Refused   uint64 // new flows whose requests were all answered, and the others
-	Asked, Answered   uint64 // requests
-	Repeated          uint64 // datagrams sent again
-	Late              uint64 // of these, those whose first one was answered, too, but late
-	Established, Lost int    // flows that stay open: how many, and how many stopped or changed their owner
-	Why               string // the first loss
+	Opened, Refused     uint64 // new flows whose requests were all answered, and the others
+	Requested, Answered uint64 // requests
+	Repeated            uint64 // datagrams sent again
+	Late                uint64 // of these, those whose first one was answered, too, but late
+	Established, Lost   int    // flows that stay open: how many, and how many stopped or changed their owner
+	Why                 string // the first loss
 }
 
 // flowLoad keeps some flows open and opens others all the time.
@@ -295,7 +295,7 @@ func (l *flowLoad) open() (*clientFlow, error) {
 func (l *flowLoad) count(repeated int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.counts.Asked++
+	l.counts.Requested++
 	l.counts.Repeated += uint64(repeated)
 	if err == nil {
 		l.counts.Answered++

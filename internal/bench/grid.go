@@ -103,8 +103,8 @@ func (p *path) describe() (name, about string) { return p.name, p.about }
 // title names the path's network.
 func (p *path) title() string { return p.name + p.variant }
 
-// died is the error of a program of the path that ended by itself.
-func (p *path) died() error {
+// failure is the error of a program of the path that ended by itself.
+func (p *path) failure() error {
 	if p.nfq.peer != nil {
 		return p.nfq.peer.failure(p)
 	}
@@ -237,7 +237,7 @@ func (g *grid) step(ctx context.Context, c *cell) {
 	}
 	if c.failed == nil && c.path.absent == "" {
 		if c.failed = g.measure(ctx, c); c.failed != nil {
-			c.path.failed = c.path.died() // no need to try its other loads
+			c.path.failed = c.path.failure() // no need to try its other loads
 		}
 		c.failed = errors.Join(c.failed, c.path.failed)
 	}

@@ -98,14 +98,14 @@ func sweepColumns(rate, path string) []column {
 	case rate == paramTurnMax && path == pathTurnDirect:
 		return nil
 	case rate == paramTurnMax:
-		most := column{path + " pps", func(r *measure.Result) string {
+		highest := column{path + " pps", func(r *measure.Result) string {
 			text := wholeNumber(figureOf(r, figureTurnHighest))
 			if limit := r.Parameters["limited_by"]; limit == limitOwn || limit == limitSender {
 				text += "+"
 			}
 			return text
 		}}
-		return []column{most, {"Mbit/s", megabits(figureTurnHighest)}, server, cat}
+		return []column{highest, {"Mbit/s", megabits(figureTurnHighest)}, server, cat}
 	}
 	columns := []column{counted(path+" pps", figureTurnRate), numbered("lost %", figureTurnLoss), {"p99 ms", quantile(.99)}}
 	if path == pathTurnDirect {

@@ -35,11 +35,11 @@ type turnPhase struct {
 
 // shortfall is the share of what was requested that did not arrive, what the generator could not send included.
 func (p *turnPhase) shortfall() float64 {
-	asked := p.load.rate * p.load.duration.Seconds()
+	offered := p.load.rate * p.load.duration.Seconds()
 	received := float64(p.sum.Total - min(p.sum.Lost, p.sum.Total))
 	sent := float64(p.sum.Total)
-	if sent < 0.97*asked { // a sender that was held up for a moment is no loss
-		return 1 - received/asked
+	if sent < 0.97*offered { // a sender that was held up for a moment is no loss
+		return 1 - received/offered
 	}
 	return turnLoss(&p.sum)
 }

@@ -35,8 +35,8 @@ weir demo`,
 			process := SignalsOf(cmd.Context())
 			process.Ending.allow(EndTime(cmd))
 			if cmd.Name() == cobra.ShellCompRequestCmd {
-				if asked, _, err := cmd.Root().Find(args[:max(len(args)-1, 0)]); err == nil {
-					completeCommand(asked, families) // a shell asks
+				if target, _, err := cmd.Root().Find(args[:max(len(args)-1, 0)]); err == nil {
+					completeCommand(target, families) // a shell asks
 				}
 			}
 			if privilege.HoldsKeys(cmd.CommandPath()) {
@@ -70,7 +70,7 @@ func usageArgs(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			err := check(cmd, args)
-			if said := (*ExitError)(nil); err == nil || errors.As(err, &said) {
+			if exit := (*ExitError)(nil); err == nil || errors.As(err, &exit) {
 				return err
 			}
 			return UsageError(err)

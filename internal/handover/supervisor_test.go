@@ -222,7 +222,7 @@ func TestStateSurvivesEverything(t *testing.T) {
 }
 
 // The child of a supervisor that ended goes on, and says that it is alone.
-func TestSupervisorDies(t *testing.T) {
+func TestSupervisorEnds(t *testing.T) {
 	s := start(t, os.Args[0], netlabtest.UDPAddress(t).String())
 	a := s.request("first")
 	kill(t, s.cmd.Process.Pid, unix.SIGKILL)

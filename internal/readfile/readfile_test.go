@@ -95,7 +95,7 @@ func (h *hanging) open(string, bool) (io.ReadCloser, error) {
 }
 
 // A file system that hangs costs the time-out, and a bounded number of goroutines; when it answers again, so does the file.
-func TestAHangingFileSystemHoldsNobodyUp(t *testing.T) {
+func TestHangingFileSystemDelaysNoOtherRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nfs := &hanging{answer: make(chan string)}
 		file := New("/nfs/weir.yaml", 100)

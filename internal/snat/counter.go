@@ -12,7 +12,7 @@ type counter struct {
 	by     place   // steps in cells
 	room   int32   // connections per cell
 	span   int32   // ports per cell, those held down included
-	most   int32   // in one cell, so far
+	peak   int32   // in one cell, so far
 	varies []int32 // room of each node, where it differs or grows
 	grows  []bool  // a node's growth is on its way
 	pool   int64   // ports that are not allocated yet
@@ -105,7 +105,7 @@ func (c *counter) free(where *cell, node int) bool {
 func (c *counter) take(where *cell) {
 	where.active++
 	where.busy++
-	c.most = max(c.most, where.active)
+	c.peak = max(c.peak, where.active)
 	c.active++
 	c.busy++
 	c.result.Peak = max(c.result.Peak, c.active)

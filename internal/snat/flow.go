@@ -234,7 +234,7 @@ func (sim *simulation) finish() Run {
 	}
 	for i := range sim.counters {
 		c := &sim.counters[i]
-		c.result.Fullest = int64(c.most)
+		c.result.Fullest = int64(c.peak)
 		if at := c.result.FirstRefused; at != nil && (run.BrokeAt == nil || *at < *run.BrokeAt) {
 			run.BrokeFirst, run.BrokeAt = c.name, at
 		}

@@ -74,13 +74,13 @@ func (s Scenario) flows(stages []stage) []nodeFlow {
 
 // wholeCapacity is the cut behind the nodes, where all connections meet.
 func wholeCapacity(stages []stage) int64 {
-	least := int64(1) << 62
+	lowest := int64(1) << 62
 	for _, st := range stages {
 		if st.level > nodeLevel && st.kind != AcceptQueue {
-			least = min(least, st.total())
+			lowest = min(lowest, st.total())
 		}
 	}
-	return least
+	return lowest
 }
 
 // whole counts the replicas that reach all of their connections.
@@ -105,33 +105,33 @@ func (s Scenario) whole(stages []stage, holds int64) (replicas, connections int6
 
 // perNode is the ceiling of a node that has ports and as many replicas as it likes.
 func (s Scenario) perNode(stages []stage) int64 {
-	least := int64(unbounded)
+	lowest := int64(unbounded)
 	for _, st := range stages {
 		if st.level == nodeLevel {
-			least = min(least, st.of(0))
+			lowest = min(lowest, st.of(0))
 		}
 	}
-	if least == unbounded {
+	if lowest == unbounded {
 		return 0
 	}
-	return least
+	return lowest
 }
 
 // nodesPossible is how many nodes the address pools can give their ports to; 0: no stage bounds them.
 func (s Scenario) nodesPossible() int64 {
-	least := int64(unbounded)
+	lowest := int64(unbounded)
 	for _, p := range s.Path {
 		switch p.Kind {
 		case AzureLB:
-			least = min(least, s.lbNodes(p))
+			lowest = min(lowest, s.lbNodes(p))
 		case GCPNAT:
-			least = min(least, int64(p.IPs)*gcpNATPorts/p.gcpPorts())
+			lowest = min(lowest, int64(p.IPs)*gcpNATPorts/p.gcpPorts())
 		}
 	}
-	if least == unbounded {
+	if lowest == unbounded {
 		return 0
 	}
-	return least
+	return lowest
 }
 
 // short: some nodes get no ports at all.

@@ -42,28 +42,28 @@ const never = math.MaxUint64
 // timeline is what is to come. Every event lies one of a few constant times ahead, such as the end of a hold-down, so each
 // kind of event is a FIFO queue and nothing is ever sorted. Lifetimes that vary are not in here, see simulation.close.
 type timeline struct {
-	logs  []log
-	lanes []lane
-	awake []head // lanes with events
-	first int    // of these, the one with the earliest
-	spare *chunk
+	logs    []log
+	cursors []cursor
+	awake   []head // cursors with events
+	first   int    // of these, the one with the earliest
+	spare   *chunk
 }
 
-// log is what happened, in order. Several lanes may read it, each so much later: the hold-downs of one way to end.
+// log is what happened, in order. Several cursors may read it, each so much later: the hold-downs of one way to end.
 type log struct {
-	tail  *chunk
-	write int
-	lanes []int
+	tail    *chunk
+	write   int
+	cursors []int
 }
 
-// head is the time of a lane's first event.
+// head is the time of a cursor's first event.
 type head struct {
-	at   uint64
-	lane int
+	at     uint64
+	cursor int
 }
 
-// lane reads a log a constant time later.
-type lane struct {
+// cursor reads a log a constant time later.
+type cursor struct {
 	log   int
 	delay uint64
 	what  what
@@ -82,25 +82,25 @@ type entry struct {
 type chunk struct {
 	entries [512]entry
 	next    *chunk
-	readers int // lanes that are not past it
+	readers int // cursors that are not past it
 }
 
-// newLog makes a log that lanes may be added to before anything is written to it.
+// newLog makes a log that cursors may be added to before anything is written to it.
 func (t *timeline) newLog() int {
 	t.logs = append(t.logs, log{})
 	return len(t.logs) - 1
 }
 
-// newLane has something happen so long after each entry of a log.
-func (t *timeline) newLane(to int, delay uint64, w what, arg uint8) {
-	t.lanes = append(t.lanes, lane{log: to, delay: delay, what: w, arg: arg})
-	t.logs[to].lanes = append(t.logs[to].lanes, len(t.lanes)-1)
+// newCursor has something happen so long after each entry of a log.
+func (t *timeline) newCursor(to int, delay uint64, w what, arg uint8) {
+	t.cursors = append(t.cursors, cursor{log: to, delay: delay, what: w, arg: arg})
+	t.logs[to].cursors = append(t.logs[to].cursors, len(t.cursors)-1)
 }
 
-// every makes a log with one lane.
+// every makes a log with one cursor.
 func (t *timeline) every(delay uint64, w what, arg uint8) int {
 	to := t.newLog()
-	t.newLane(to, delay, w, arg)
+	t.newCursor(to, delay, w, arg)
 	return to
 }
 
@@ -108,7 +108,7 @@ func (t *timeline) every(delay uint64, w what, arg uint8) int {
 func (t *timeline) append(to int, at uint64, c conn) {
 	l := &t.logs[to]
 	if l.tail == nil || l.write == len(l.tail.entries) {
-		fresh := t.take(len(l.lanes))
+		fresh := t.take(len(l.cursors))
 		if l.tail != nil {
 			l.tail.next = fresh
 		}
@@ -116,18 +116,18 @@ func (t *timeline) append(to int, at uint64, c conn) {
 	}
 	l.tail.entries[l.write] = entry{at, c}
 	l.write++
-	for _, i := range l.lanes {
-		if !t.lanes[i].awake {
+	for _, i := range l.cursors {
+		if !t.cursors[i].awake {
 			t.wake(i, at)
 		}
 	}
 }
 
-// wake sets a lane that had nothing to read on the entry just written.
+// wake sets a cursor that had nothing to read on the entry just written.
 func (t *timeline) wake(i int, at uint64) {
-	lane, l := &t.lanes[i], &t.logs[t.lanes[i].log]
-	lane.awake, lane.head, lane.read = true, l.tail, l.write-1
-	t.awake = append(t.awake, head{at + lane.delay, i})
+	cursor, l := &t.cursors[i], &t.logs[t.cursors[i].log]
+	cursor.awake, cursor.head, cursor.read = true, l.tail, l.write-1
+	t.awake = append(t.awake, head{at + cursor.delay, i})
 	if last := len(t.awake) - 1; t.awake[last].at < t.awake[t.first].at {
 		t.first = last
 	}
@@ -141,28 +141,28 @@ func (t *timeline) next() uint64 {
 	return t.awake[t.first].at
 }
 
-// pop returns the earliest event and its lane; there is one.
-func (t *timeline) pop() (conn, *lane) {
-	lane := &t.lanes[t.awake[t.first].lane]
-	l := &t.logs[lane.log]
-	c := lane.head.entries[lane.read].conn
-	lane.read++
+// pop returns the earliest event and its cursor; there is one.
+func (t *timeline) pop() (conn, *cursor) {
+	cursor := &t.cursors[t.awake[t.first].cursor]
+	l := &t.logs[cursor.log]
+	c := cursor.head.entries[cursor.read].conn
+	cursor.read++
 	switch {
-	case lane.head == l.tail && lane.read == l.write:
-		lane.awake = false
+	case cursor.head == l.tail && cursor.read == l.write:
+		cursor.awake = false
 		last := len(t.awake) - 1
 		t.awake[t.first] = t.awake[last]
 		t.awake = t.awake[:last]
 		if l.write == len(l.tail.entries) {
-			t.leave(l, lane.head)
+			t.leave(l, cursor.head)
 		}
-	case lane.read == len(lane.head.entries):
-		done := lane.head
-		lane.head, lane.read = done.next, 0
-		t.awake[t.first].at = lane.head.entries[0].at + lane.delay
+	case cursor.read == len(cursor.head.entries):
+		done := cursor.head
+		cursor.head, cursor.read = done.next, 0
+		t.awake[t.first].at = cursor.head.entries[0].at + cursor.delay
 		t.leave(l, done)
 	default:
-		t.awake[t.first].at = lane.head.entries[lane.read].at + lane.delay
+		t.awake[t.first].at = cursor.head.entries[cursor.read].at + cursor.delay
 	}
 	t.first = 0
 	for i := 1; i < len(t.awake); i++ {
@@ -170,10 +170,10 @@ func (t *timeline) pop() (conn, *lane) {
 			t.first = i
 		}
 	}
-	return c, lane
+	return c, cursor
 }
 
-// leave ends a lane's reading of a chunk, which is kept for later after the last.
+// leave ends a cursor's reading of a chunk, which is kept for later after the last.
 func (t *timeline) leave(l *log, c *chunk) {
 	if c.readers--; c.readers > 0 {
 		return

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The timeline against a plain list: everything that was written to a log happens once in each of its lanes, at its time, in
-// the order of time, and within a lane in the order in which it was written.
+// The timeline against a plain list: everything that was written to a log happens once in each of its cursors, at its time, in
+// the order of time, and within a cursor in the order in which it was written.
 func TestTimelineAgainstModel(t *testing.T) {
 	type event struct {
 		at   uint64
@@ -16,25 +16,25 @@ func TestTimelineAgainstModel(t *testing.T) {
 	for round := range 20 {
 		var all timeline
 		var logs []int
-		var waiting [][]event // of each lane, in order
+		var waiting [][]event // of each cursor, in order
 		var delays []uint64
-		var lanesOf [][]int
+		var cursorsOf [][]int
 		for range 1 + r.IntN(5) {
 			to := all.newLog()
-			logs, lanesOf = append(logs, to), append(lanesOf, nil)
+			logs, cursorsOf = append(logs, to), append(cursorsOf, nil)
 			for range 1 + r.IntN(3) {
 				delay := uint64(r.IntN(2000))
-				lanesOf[to] = append(lanesOf[to], len(delays))
+				cursorsOf[to] = append(cursorsOf[to], len(delays))
 				delays, waiting = append(delays, delay), append(waiting, nil)
-				all.newLane(to, delay, what(len(delays)%11), uint8(len(delays)-1))
+				all.newCursor(to, delay, what(len(delays)%11), uint8(len(delays)-1))
 			}
 		}
 		now, popped, written := uint64(0), 0, 0
 		for step := range 30_000 {
 			earliest, pending := uint64(never), 0
-			for _, lane := range waiting {
-				if pending += len(lane); len(lane) > 0 {
-					earliest = min(earliest, lane[0].at)
+			for _, cursor := range waiting {
+				if pending += len(cursor); len(cursor) > 0 {
+					earliest = min(earliest, cursor[0].at)
 				}
 			}
 			if next := all.next(); next != earliest {
@@ -46,7 +46,7 @@ func TestTimelineAgainstModel(t *testing.T) {
 				c := newConn(r.IntN(1<<replicaBits), r.IntN(1<<dstBits))
 				all.append(to, now, c)
 				written++
-				for _, i := range lanesOf[to] {
+				for _, i := range cursorsOf[to] {
 					waiting[i] = append(waiting[i], event{now + delays[i], c})
 				}
 				if r.IntN(3) == 0 {
@@ -58,7 +58,7 @@ func TestTimelineAgainstModel(t *testing.T) {
 			c, l := all.pop()
 			i := int(l.arg)
 			if len(waiting[i]) == 0 || waiting[i][0] != (event{now, c}) || l.what != what((i+1)%11) {
-				t.Fatalf("round %d step %d: lane %d gave %v at %d, want %v", round, step, i, c, now, waiting[i][:min(len(waiting[i]), 1)])
+				t.Fatalf("round %d step %d: cursor %d gave %v at %d, want %v", round, step, i, c, now, waiting[i][:min(len(waiting[i]), 1)])
 			}
 			waiting[i] = waiting[i][1:]
 			popped++

@@ -195,13 +195,13 @@ func (sim *simulation) holdGroups() {
 					sim.atOnce[how] = append(sim.atOnce[how], at)
 				} else {
 					sim.holds[how] = true
-					sim.timeline.newLane(sim.to.closed[how], uint64(after), release, uint8(at))
+					sim.timeline.newCursor(sim.to.closed[how], uint64(after), release, uint8(at))
 				}
 			}
 			sim.groups[at].add(i, how == abandoned, sim.counters[i].rest == 0 || how != abandoned)
 			if rest := sim.counters[i].rest; how == abandoned && rest > 0 {
 				sim.holds[how] = true
-				sim.timeline.newLane(sim.to.closed[how], uint64(after+rest), release, uint8(len(sim.groups)))
+				sim.timeline.newCursor(sim.to.closed[how], uint64(after+rest), release, uint8(len(sim.groups)))
 				sim.groups = append(sim.groups, holdGroup{})
 				sim.groups[len(sim.groups)-1].add(i, false, true)
 			}
@@ -254,7 +254,7 @@ func (sim *simulation) gap() uint64 {
 	return uint64(sim.random.ExpFloat64() * 1e9 / sim.s.Traffic.Rate)
 }
 
-func (sim *simulation) handle(c conn, l *lane) {
+func (sim *simulation) handle(c conn, l *cursor) {
 	switch l.what {
 	case burst:
 		sim.timeline.append(sim.to.bursts, sim.now, 0)

@@ -126,7 +126,7 @@ func (z *sizing) holds(nodes, port, ips int) bool {
 
 // enough does not request what whole connections per replica add to the need.
 func (z *sizing) enough(s Scenario, p Plan) bool {
-	return p.Holds >= z.need.Connections && (p.NodesPossible == 0 || s.most() <= p.NodesPossible) && (p.NewPerSecond == 0 || p.NewPerSecond >= z.need.Rate)
+	return p.Holds >= z.need.Connections && (p.NodesPossible == 0 || s.peakNodes() <= p.NodesPossible) && (p.NewPerSecond == 0 || p.NewPerSecond >= z.need.Rate)
 }
 
 // Dynamic and Manual in a StageSpec's MaxPorts and Ports ask Size to find the ports.
@@ -200,8 +200,8 @@ func (z *sizing) way() string {
 // why says what stands in the way.
 func (z *sizing) why(s Scenario, p Plan) string {
 	switch {
-	case p.NodesPossible > 0 && s.most() > p.NodesPossible:
-		return fmt.Sprintf("%s nodes (with max_nodes and surge_nodes) need ports, %s can get them", Group(s.most()), Group(p.NodesPossible))
+	case p.NodesPossible > 0 && s.peakNodes() > p.NodesPossible:
+		return fmt.Sprintf("%s nodes (with max_nodes and surge_nodes) need ports, %s can get them", Group(s.peakNodes()), Group(p.NodesPossible))
 	case p.Holds < z.need.Connections:
 		return p.Why
 	}

@@ -65,7 +65,7 @@ func TestWhatConnectionsNeed(t *testing.T) {
 }
 
 // What is found holds what was asked, and one node, port step or address less does not.
-func TestSizesAreTheLeast(t *testing.T) {
+func TestSizesAreTheMinimum(t *testing.T) {
 	random := rand.New(rand.NewPCG(8, 1))
 	specs := []snat.StageSpec{
 		{Kind: snat.AzureLB},

@@ -62,8 +62,8 @@ func (s Scenario) warnings(p Plan) []string {
 			if ports != int64(spec.Ports) {
 				all = append(all, fmt.Sprintf("Cloud NAT rounds %s ports per VM up to %s, the next power of two", Group(int64(spec.Ports)), Group(ports)))
 			}
-			if possible := int64(spec.IPs) * gcpNATPorts / ports; s.most() > possible {
-				all = append(all, fmt.Sprintf("%d nodes (with max_nodes and surge_nodes) are more than the %s that get %s ports each", s.most(), Group(possible), Group(ports)))
+			if possible := int64(spec.IPs) * gcpNATPorts / ports; s.peakNodes() > possible {
+				all = append(all, fmt.Sprintf("%d nodes (with max_nodes and surge_nodes) are more than the %s that get %s ports each", s.peakNodes(), Group(possible), Group(ports)))
 			}
 		case Masquerade:
 			if later := s.later(i); later != "" {
@@ -93,16 +93,16 @@ func (s Scenario) later(i int) string {
 	return ""
 }
 
-// most is the number of nodes at the worst moment.
-func (s Scenario) most() int64 { return int64(max(s.Nodes, s.MaxNodes) + s.SurgeNodes) }
+// peakNodes is the number of nodes at the worst moment.
+func (s Scenario) peakNodes() int64 { return int64(max(s.Nodes, s.MaxNodes) + s.SurgeNodes) }
 
 func (s Scenario) lbWarnings(p StageSpec) []string {
 	var all []string
-	most := s.most()
+	peakNodes := s.peakNodes()
 	if p.Ports > 0 {
 		possible := s.lbNodes(p)
-		if most > possible {
-			all = append(all, fmt.Sprintf("%d nodes (with max_nodes and surge_nodes) are more than the %s that %d addresses can give %s ports each", most, Group(possible), p.IPs, Group(int64(p.Ports))))
+		if peakNodes > possible {
+			all = append(all, fmt.Sprintf("%d nodes (with max_nodes and surge_nodes) are more than the %s that %d addresses can give %s ports each", peakNodes, Group(possible), p.IPs, Group(int64(p.Ports))))
 		}
 		one := p
 		one.IPs = 1
@@ -110,7 +110,7 @@ func (s Scenario) lbWarnings(p StageSpec) []string {
 			all = append(all, fmt.Sprintf("%d addresses add nodes (%s instead of %s), not ports: a node keeps %s", p.IPs, Group(possible), Group(s.lbNodes(one)), Group(int64(p.Ports))))
 		}
 	} else {
-		all = append(all, s.stepWarnings(p, most)...)
+		all = append(all, s.stepWarnings(p, peakNodes)...)
 	}
 	if len(p.RulePorts) > 0 {
 		with, without := s.lbNodes(p), p
@@ -125,13 +125,13 @@ func (s Scenario) lbWarnings(p StageSpec) []string {
 }
 
 // stepWarnings warns of the default table's next step: crossing it halves what every node has.
-func (s Scenario) stepWarnings(p StageSpec, most int64) []string {
+func (s Scenario) stepWarnings(p StageSpec, peakNodes int64) []string {
 	now := defaultAllocation(s.Nodes, p.IPs)
-	if most > azureLBDefaultPool {
-		return []string{fmt.Sprintf("%d nodes (with max_nodes and surge_nodes) are more than the default allocation's %d", most, azureLBDefaultPool)}
+	if peakNodes > azureLBDefaultPool {
+		return []string{fmt.Sprintf("%d nodes (with max_nodes and surge_nodes) are more than the default allocation's %d", peakNodes, azureLBDefaultPool)}
 	}
-	if then := defaultAllocation(int(most), p.IPs); then < now {
-		return []string{fmt.Sprintf("at %d nodes (with max_nodes and surge_nodes) every node has %s ports instead of %s", most, Group(then), Group(now))}
+	if then := defaultAllocation(int(peakNodes), p.IPs); then < now {
+		return []string{fmt.Sprintf("at %d nodes (with max_nodes and surge_nodes) every node has %s ports instead of %s", peakNodes, Group(then), Group(now))}
 	}
 	for _, step := range defaultPorts() {
 		if s.Nodes <= step.nodes {

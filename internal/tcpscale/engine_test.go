@@ -121,7 +121,7 @@ func (p *pair) owed() bool {
 	return !p.client.config.Plain && c.totals.Closed+c.totals.Lost == 0 && c.beats.Received < c.beats.Sent
 }
 
-func TestHeartbeatsGoBothWays(t *testing.T) {
+func TestHeartbeatsInBothDirections(t *testing.T) {
 	p := newPair(t, func(c *ClientConfig, _ *ServerConfig) { c.Payload = 1000 })
 	p.up()
 	p.pass(10*time.Second, p.client, p.server)

@@ -24,7 +24,7 @@ type Group struct {
 	workers []*groupWorker
 	ended   chan struct{} // closed when the first worker has ended without a request
 	failure error
-	asked   bool
+	ending  bool
 	marks   int
 	updated chan struct{}
 	sums    map[uint64]*latencies // of each client's workers, by its Run
@@ -181,7 +181,7 @@ func (c *Group) follow(w *groupWorker, out io.Reader) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.asked && c.failure == nil && !w.last {
+	if !c.ending && c.failure == nil && !w.last {
 		c.failure = failure
 		close(c.ended)
 	}
@@ -287,7 +287,7 @@ func (c *Group) Send(worker int, command Command) {
 		workers = workers[worker : worker+1]
 	}
 	if command.Op != OpRamp && command.Op != OpMark {
-		c.asked = true
+		c.ending = true
 	}
 	c.mu.Unlock()
 	for _, w := range workers {
@@ -345,7 +345,7 @@ func (c *Group) Drain() Report {
 // Kill ends all workers at once and waits for them.
 func (c *Group) Kill() {
 	c.mu.Lock()
-	c.asked = true
+	c.ending = true
 	workers := c.workers
 	c.mu.Unlock()
 	for _, w := range workers {

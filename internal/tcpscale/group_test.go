@@ -187,7 +187,7 @@ func TestStoppedMachineLosesNothing(t *testing.T) {
 	}
 }
 
-func TestWorkerThatDiesEndsTheRun(t *testing.T) {
+func TestWorkerThatEndsEndsTheRun(t *testing.T) {
 	s := startTestServer(t, here, "one", "127.0.0.1:0", 1)
 	config := clientDefaults
 	config.Targets, config.Connections = s.Listen, 10

@@ -49,11 +49,11 @@ func backAfterKill(t *testing.T, p *pair, all []engine, servers []*Server, dead 
 	t.Helper()
 	c := &p.client.count.connections
 	p.until("all established", func() bool { return c.Established == c.Target }, all...)
-	died := p.now
+	lost := p.now
 	servers[dead].Close()
 	alive := append(all[:dead+1:dead+1], all[dead+2:]...)
 	p.until("the loss is seen", func() bool { return c.Established < c.Target }, p.client)
-	for c.Established < c.Target && p.now < died+5*time.Minute {
+	for c.Established < c.Target && p.now < lost+5*time.Minute {
 		p.now += tick
 		// What is under way arrives: a connect that no one takes stays with a server that is full.
 		p.poll(alive...)
@@ -67,7 +67,7 @@ func backAfterKill(t *testing.T, p *pair, all []engine, servers []*Server, dead 
 			return c.Connecting <= queued && (p.client.pending() == 0 || p.client.inFlight() >= p.client.config.InFlight)
 		}, alive...)
 	}
-	return p.now - died
+	return p.now - lost
 }
 
 // One of six dies, and the others have a little room: its connections spread over all of them, in a second.
@@ -139,7 +139,7 @@ func TestCloseSaysGoodbye(t *testing.T) {
 }
 
 // Churn by RST: the goodbye before it counts, also where an answer was to be sent first.
-func TestGoodbyeBeforeAResetIsHeard(t *testing.T) {
+func TestGoodbyeBeforeAResetIsReceived(t *testing.T) {
 	p := newPair(t, func(c *ClientConfig, _ *ServerConfig) { c.Reset = true })
 	p.up()
 	p.now += 1200 * time.Millisecond

@@ -156,7 +156,7 @@ func (s *Server) established(*serverConn) {
 
 // lose ends a connection that was not meant to end.
 func (s *Server) lose(fd int32, kind Failure) {
-	if s.conns.at(fd).state == serverPlain && kind == Closed || kind == Reset && s.saidBye(fd) {
+	if s.conns.at(fd).state == serverPlain && kind == Closed || kind == Reset && s.goodbye(fd) {
 		s.count.totals.Closed++ // plain streams have no other goodbye
 	} else {
 		s.count.failures[kind]++
@@ -167,18 +167,18 @@ func (s *Server) lose(fd int32, kind Failure) {
 	s.drop(fd)
 }
 
-// saidBye looks for a goodbye in what was not read before the reset that a write has met.
-func (s *Server) saidBye(fd int32) bool {
-	said := s.unread
+// goodbye looks for a goodbye in what was not read before the reset that a write has met.
+func (s *Server) goodbye(fd int32) bool {
+	received := s.unread
 	for s.conns.at(fd).state == serverKnown {
-		tail := copy(s.read[:], said[max(0, len(said)-headLength):])
+		tail := copy(s.read[:], received[max(0, len(received)-headLength):])
 		n, err := readNow(fd, s.read[tail:])
 		if err != nil || n == 0 {
 			break
 		}
-		said = s.read[:tail+n]
+		received = s.read[:tail+n]
 	}
-	f, n, err := parseFrame(said[max(0, len(said)-headLength):])
+	f, n, err := parseFrame(received[max(0, len(received)-headLength):])
 	return err == nil && n > 0 && f.kind == frameBye
 }
 

@@ -69,7 +69,7 @@ type held struct{ engine }
 func (held) fill(r *Report) { r.Connections.Established, r.TableBytes = 100, 1600 }
 
 // A worker that has given back more of its start than its connections took does not report connections without memory.
-func TestConnectionsTakeTheirTablesAtLeast(t *testing.T) {
+func TestConnectionsTakeAtLeastTheirTables(t *testing.T) {
 	m := meter{before: 1 << 50}
 	if r := m.report(held{}, time.Second); r.BytesPerConnection != 16 {
 		t.Errorf("%v bytes a connection, the table has 16", r.BytesPerConnection)

@@ -120,8 +120,8 @@ func (l *Live) draw(text string) {
 	}
 	_, height := l.size()
 	lines := l.lines
-	if most := max(height-1, 1); len(lines) > most {
-		lines = append(append([]string{}, lines[:most-1]...), fmt.Sprintf("… %d more lines", len(lines)-most+1))
+	if room := max(height-1, 1); len(lines) > room {
+		lines = append(append([]string{}, lines[:room-1]...), fmt.Sprintf("… %d more lines", len(lines)-room+1))
 	}
 	text += noWrap + l.block(lines) + "\r"
 	if up := len(lines) - 1; up > 0 {

@@ -109,11 +109,11 @@ func align(text string, right bool) string {
 	return out.String()
 }
 
-func widest(text string) (most int) {
+func widest(text string) (width int) {
 	for line := range strings.Lines(text) {
-		most = max(most, utf8.RuneCountInString(strings.TrimRight(line, "\n")))
+		width = max(width, utf8.RuneCountInString(strings.TrimRight(line, "\n")))
 	}
-	return most
+	return width
 }
 
 // fitRows is one table, in the first form that fits.
@@ -209,11 +209,11 @@ func naturalWidths(rows [][]string) (widths, words []int) {
 	return widths, words
 }
 
-func widestOf(widths []int) (most int) {
+func widestOf(widths []int) (width int) {
 	for _, w := range widths {
-		most = max(most, w)
+		width = max(width, w)
 	}
-	return most
+	return width
 }
 
 // wrapRows prints rows whose cells take as many lines as they need.

@@ -139,7 +139,7 @@ func TestTruncated(t *testing.T) {
 }
 
 // A reply from a wildcard socket leaves from the address that was asked, for both families on one socket.
-func TestWildcardAnswersFromTheAddressAsked(t *testing.T) {
+func TestWildcardAnswersFromTheAddressRequested(t *testing.T) {
 	server := listen(t, udpio.Config{}).Conn(0)
 	port := server.LocalAddr().Port()
 	for _, target := range []string{"127.0.0.1", "127.0.0.77", "::1"} {

@@ -10,8 +10,8 @@ import (
 // Result is the end of a run: the public form, and what its page needs besides.
 type Result struct {
 	v1.Demo
-	asked time.Duration
-	ticks []tick
+	planned time.Duration
+	ticks   []tick
 }
 
 // judge says what the run proved. Each condition can fail on its own.

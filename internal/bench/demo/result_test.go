@@ -50,7 +50,7 @@ func TestEachFaultIsJudged(t *testing.T) {
 	}
 }
 
-func TestScheduleHasWhatTheIssueAsks(t *testing.T) {
+func TestScheduleHasWhatTheIssueRequires(t *testing.T) {
 	counts := map[kind]int{}
 	last := time.Duration(0)
 	for _, p := range schedule(6 * time.Second) {

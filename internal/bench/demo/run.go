@@ -141,7 +141,7 @@ const shortest = 500 * time.Millisecond
 
 // load runs the clients, disturbs them on schedule and judges what came of it.
 func (s *system) load(ctx context.Context, cfg Config) (r *Result, err error) {
-	r = &Result{Demo: v1.Demo{Clients: cfg.Clients, Nodes: cfg.Nodes, Seed: cfg.Seed}, asked: cfg.Duration}
+	r = &Result{Demo: v1.Demo{Clients: cfg.Clients, Nodes: cfg.Nodes, Seed: cfg.Seed}, planned: cfg.Duration}
 	v := &view{live: terminal.NewLive(cfg.Out), total: cfg.Duration}
 	defer v.live.Keep()
 	plan := schedule(cfg.Duration)
@@ -323,6 +323,6 @@ func (r *Result) WriteHTML(w io.Writer) error {
 	method := fmt.Sprintf("weir demo --clients %d --nodes %d --duration %s --seed %d\n%d weir coap server processes with one worker each, one weir nat process\n"+
 		"Clients with connection IDs: RFC 7252 timers; each sends its next request when it has the answer.\n"+
 		"Clients without: ACK_TIMEOUT %s, so that they notice a lost session within %.1f s instead of 93 s; a request every %s.\n%s/%s, %d cores, %s",
-		r.Clients, r.Nodes, r.asked, r.Seed, r.Nodes, plainAckTimeout, plainGivesUp.Seconds(), plainPause, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+		r.Clients, r.Nodes, r.planned, r.Seed, r.Nodes, plainAckTimeout, plainGivesUp.Seconds(), plainPause, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
 	return r.report(time.Now(), method).WriteHTML(w)
 }

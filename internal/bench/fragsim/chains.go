@@ -12,7 +12,7 @@ type chains struct {
 	extra   int   // slots of the pool in use
 	highest int
 	live    int // entries held, stale ones included
-	most    int
+	peak    int
 
 	collisions, rejected, reclaimed uint64
 }
@@ -85,7 +85,7 @@ func (c *chains) insert(id uint64, now time.Duration) bool {
 
 func (c *chains) grow() {
 	c.live++
-	c.most = max(c.most, c.live)
+	c.peak = max(c.peak, c.live)
 }
 
 // sweep reclaims what is stale in one chain: the only time it happens.

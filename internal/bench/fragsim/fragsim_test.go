@@ -156,7 +156,7 @@ func TestWeirGrid(t *testing.T) {
 }
 
 // A table that cannot hold half of what is alive must lose: the check can fail.
-func TestWeirLosesWhenFarTooSmall(t *testing.T) {
+func TestWeirLosesInAMuchTooSmallTable(t *testing.T) {
 	c := Config{Table: Weir, Size: 40, Buckets: 40, TTL: 200 * time.Millisecond, Rate: 1000, Duration: 20 * time.Second, Repeat: 1, Parallel: 1, Seed: 1}
 	got := run(t, c)[0]
 	if got.PercentLoss < 20 {

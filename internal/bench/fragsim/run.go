@@ -110,7 +110,7 @@ func simulate(c Config, run int, step func(time.Duration) error) (Result, error)
 }
 
 func (c *chains) result(r *Result, now time.Duration) {
-	r.Collisions, r.BucketsPeak, r.EntriesPeak = c.collisions, c.highest, c.most
+	r.Collisions, r.BucketsPeak, r.EntriesPeak = c.collisions, c.highest, c.peak
 	r.BucketsStale = c.finish(now)
 	r.ObjGC, r.Active = c.reclaimed, c.live
 }
@@ -119,7 +119,7 @@ func (c *chains) result(r *Result, now time.Duration) {
 type slab struct {
 	fragments *flow.Fragments[int32]
 	size      int
-	most      int
+	peak      int
 }
 
 func newSlab(size, buckets int, ttl time.Duration) *slab {
@@ -130,7 +130,7 @@ func (s *slab) insert(id uint64, now time.Duration) bool {
 	before := s.fragments.Counters().EvictedYoung
 	_, held := s.fragments.First(flow.FragmentKey{ID: uint32(id), Proto: flow.ProtoUDP}, 1, now)
 	after := s.fragments.Counters()
-	s.most = max(s.most, after.Entries)
+	s.peak = max(s.peak, after.Entries)
 	// One that another evicts in the first half of its ttl is lost as if there had been no room for the other.
 	return held == flow.FragmentKnown && after.EvictedYoung == before
 }
@@ -139,7 +139,7 @@ func (s *slab) result(r *Result, now time.Duration) {
 	before := s.fragments.Counters()
 	s.fragments.Expire(now)
 	after := s.fragments.Counters()
-	r.EntriesPeak, r.BucketsPeak = s.most, max(0, s.most-s.size)
+	r.EntriesPeak, r.BucketsPeak = s.peak, max(0, s.peak-s.size)
 	r.BucketsStale, r.ObjGC, r.Active = after.Expired-before.Expired, after.Expired+after.EvictedKnown, after.Entries
 	r.Early = after.EvictedKnown - after.EvictedYoung
 }

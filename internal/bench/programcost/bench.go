@@ -229,7 +229,7 @@ func (b *bencher) measure(ctx context.Context) (Result, error) {
 	r.Net = r.NS - r.Floor
 	r.Table = b.config.Flows
 	r.InUse, _ = d.Tables().FlowsAlive(d.Now(), 1)
-	r.Reason = mostSince(counted, d.Counters())
+	r.Reason = mainReason(counted, d.Counters())
 	compared.report(&r)
 	return r, nil
 }
@@ -348,8 +348,8 @@ func low(x []float64) float64 {
 	return x[len(x)/5]
 }
 
-// mostSince names the reason that most packets since an earlier reading had.
-func mostSince(c, now ebpf.Counters) string {
+// mainReason names the reason that most packets since an earlier reading had.
+func mainReason(c, now ebpf.Counters) string {
 	var sums [lb.NumReasons]int64
 	for i := range sums {
 		sums[i] += int64(now.Other[i].Packets - c.Other[i].Packets)
@@ -357,11 +357,11 @@ func mostSince(c, now ebpf.Counters) string {
 			sums[i] += int64(now.Services[name][i].Packets - c.Services[name][i].Packets)
 		}
 	}
-	most := 0
+	main := 0
 	for i := range sums {
-		if sums[i] > sums[most] {
-			most = i
+		if sums[i] > sums[main] {
+			main = i
 		}
 	}
-	return lb.Reason(most).String()
+	return lb.Reason(main).String()
 }

@@ -83,8 +83,8 @@ func lay(s snat.Scenario, weir bool) (*layout, error) {
 		return nil, errors.New("no translator of sources in the path")
 	}
 	// A full table looks like random loss.
-	if most := conntrackMax(); l.plan.Demand*6/5 > most {
-		return nil, fmt.Errorf("%s connections offered; conntrack tables end at %s, and a fifth should stay free", snat.Group(l.plan.Demand), snat.Group(most))
+	if limit := conntrackMax(); l.plan.Demand*6/5 > limit {
+		return nil, fmt.Errorf("%s connections offered; conntrack tables end at %s, and a fifth should stay free", snat.Group(l.plan.Demand), snat.Group(limit))
 	}
 	return l, nil
 }

@@ -24,7 +24,7 @@ func loaded(t *testing.T, args ...string) v1.CoAPBenchStats {
 }
 
 // counts reads the statistics of a resource.
-func told(t *testing.T, uri, format string, into ...any) {
+func counts(t *testing.T, uri, format string, into ...any) {
 	t.Helper()
 	out, _, err := clitest.Both(t, "coap", "post", uri, "--json")
 	var x v1.CoAPExchange
@@ -51,7 +51,7 @@ func TestBenchReverseObserve(t *testing.T) {
 		}
 	}
 	active, notified := 0, 0
-	told(t, s.Uris[0]+"/reverse-observe", "%d active observes, %d notifies.", &active, &notified)
+	counts(t, s.Uris[0]+"/reverse-observe", "%d active observes, %d notifies.", &active, &notified)
 	// The clients went away with their observations. Those over UDP said nothing: they are forgotten when a registration fails.
 	if active > 2*clients || notified < 4*clients*(each-1) {
 		t.Errorf("%d active, %d notifications", active, notified)
@@ -70,10 +70,10 @@ func TestBenchReverseRequest(t *testing.T) {
 			t.Errorf("%s: %+v", uri, got)
 		}
 	}
-	asked, sent := 0, 0
-	told(t, s.Uris[0]+"/reverse-request", "%d reverse-requests, %d sent, ", &asked, &sent)
+	requested, sent := 0, 0
+	counts(t, s.Uris[0]+"/reverse-request", "%d reverse-requests, %d sent, ", &requested, &sent)
 	if sent < 2*clients*each {
-		t.Errorf("the server has sent %d requests of %d", sent, asked)
+		t.Errorf("the server has sent %d requests of %d", sent, requested)
 	}
 }
 

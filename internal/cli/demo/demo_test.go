@@ -153,7 +153,7 @@ func TestDemoProvesItsClaim(t *testing.T) {
 	}
 }
 
-func TestDemoNamesTheNodeThatDies(t *testing.T) {
+func TestDemoNamesTheNodeThatEnds(t *testing.T) {
 	clitest.TakesSeconds(t)
 	d := startDemo(t, "--duration", "30s", "--clients", "20")
 	d.underWay()

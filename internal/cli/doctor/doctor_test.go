@@ -349,7 +349,7 @@ services:
 }
 
 // What no backend takes is answered, by weir's mark and the rules together, and a service with a backend works at the same time.
-func TestRootRulesAnswerForNobody(t *testing.T) {
+func TestRootRulesAnswerOnlyForTheirOwn(t *testing.T) {
 	netlabtest.Tools(t, "socat")
 	w := newWard(t, `
 no_service_mark: 3

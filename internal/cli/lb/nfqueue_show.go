@@ -95,7 +95,7 @@ func printQueuedService(table *terminal.Table, name string, service, then *v1.NF
 	if len(service.Reasons) > 0 {
 		fmt.Fprintf(table, "  REASON\tPACKETS%s\n", per.unit)
 	}
-	for _, reason := range mostFirst(service.Reasons, func(n uint64) uint64 { return n }) {
+	for _, reason := range largestFirst(service.Reasons, func(n uint64) uint64 { return n }) {
 		fmt.Fprintf(table, "  %s\t%s\n", reason, per.of(service.Reasons[reason], then.Reasons[reason]))
 	}
 	table.End()

@@ -172,8 +172,8 @@ func (r rates) of(now, then uint64) string {
 	return fmt.Sprint(now)
 }
 
-// mostFirst are the keys of counters, those with the most first, equal ones in their order.
-func mostFirst[V any](counters map[string]V, count func(V) uint64) []string {
+// largestFirst are the keys of counters, those with the most first, equal ones in their order.
+func largestFirst[V any](counters map[string]V, count func(V) uint64) []string {
 	keys := slices.Sorted(maps.Keys(counters))
 	slices.SortStableFunc(keys, func(a, b string) int { return cmp.Compare(count(counters[b]), count(counters[a])) })
 	return keys
@@ -204,7 +204,7 @@ func (s *shower) printCarried(table *terminal.Table, status *v1.LBStatus, name s
 	if len(reasons) > 0 {
 		fmt.Fprintf(table, "  REASON\tPACKETS%s\tBYTES%s\n", per.unit, per.unit)
 	}
-	for _, reason := range mostFirst(reasons, func(c v1.Count) uint64 { return c.Packets }) {
+	for _, reason := range largestFirst(reasons, func(c v1.Count) uint64 { return c.Packets }) {
 		n, then := reasons[reason], before.Reasons[name][reason]
 		fmt.Fprintf(table, "  %s\t%s\t%s\n", reason, per.of(n.Packets, then.Packets), per.of(n.Bytes, then.Bytes))
 	}

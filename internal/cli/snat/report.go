@@ -135,11 +135,11 @@ func (p snatPage) tight() snat.StageRun {
 
 // share is how full a stage was at its worst.
 func share(st snat.StageRun) float64 {
-	most := float64(st.Fullest) / float64(max(st.PerKey, 1))
+	highest := float64(st.Fullest) / float64(max(st.PerKey, 1))
 	if st.Ports > 0 {
-		most = max(most, float64(st.PeakHeld)/float64(st.Ports))
+		highest = max(highest, float64(st.PeakHeld)/float64(st.Ports))
 	}
-	return most
+	return highest
 }
 
 // ports is where the ports of the tightest stage are.

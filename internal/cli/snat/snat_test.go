@@ -74,7 +74,7 @@ func TestSnatPlan(t *testing.T) {
 }
 
 // A file whose measured figure is another fails, and says which.
-func TestSnatPlanTellsADifference(t *testing.T) {
+func TestSnatPlanReportsADifference(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "s.yaml")
 	if err := os.WriteFile(file, []byte("scenarios: [{name: a, expect: 900, path: [{kind: azure-lb}]}, {name: b, expect_nodes: 8, path: [{kind: azure-lb, ports: 8000, ips: 2}]}]"), 0o600); err != nil {
 		t.Fatal(err)

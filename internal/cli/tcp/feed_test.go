@@ -35,8 +35,8 @@ func statsState(t *testing.T, at string, wanted func(*stats.State) bool) *stats.
 	}
 }
 
-// shownToNobodyElse sees that who does not know the token learns nothing of the reporters.
-func shownToNobodyElse(t *testing.T, at string) {
+// shownToNoOther sees that who does not know the token learns nothing of the reporters.
+func shownToNoOther(t *testing.T, at string) {
 	t.Helper()
 	for _, path := range []string{"/", "/api/state", "/api/history", "/api/events"} {
 		response, err := http.Get("http://" + at + path)
@@ -66,7 +66,7 @@ func TestTCPReportsToStats(t *testing.T) {
 	_, _, pageNotes := tcpProcess(t, (*exec.Cmd).Start, "stats", "--listen", at, "--expect", "120")
 	page := at
 	at = "x:" + clitest.WaitFor(t, pageNotes, `\?token=([A-Z2-7]{26})`)[1] + "@" + page
-	shownToNobodyElse(t, page)
+	shownToNoOther(t, page)
 	st := statsState(t, at, func(s *stats.State) bool {
 		return s.Connected == 120 && s.Clients.Live == 3 && s.Difference != nil && *s.Difference == 0 && len(s.Matrix.Rows) == 3 && s.ServerRows[0].Peers == 3
 	})
@@ -106,7 +106,7 @@ func TestTCPBenchServesItsPage(t *testing.T) {
 		"--heartbeat", "500ms", "--serve-stats", "127.0.0.1:0")
 	found := clitest.WaitFor(t, notes, `http://(127\.0\.0\.1:\d+)/\?token=([A-Z2-7]{26})`)
 	at := found[1]
-	shownToNobodyElse(t, at)
+	shownToNoOther(t, at)
 	statsState(t, "x:"+found[2]+"@"+at, func(s *stats.State) bool {
 		return s.Clients.Established == 200 && s.Clients.Live == 1 && s.Expected == 200 && s.Servers.Established == 200 && s.Servers.Live == 1
 	})

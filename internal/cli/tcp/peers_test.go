@@ -148,7 +148,7 @@ func TestTCPBenchWithRefusesWhatItDoesNotObey(t *testing.T) {
 	}
 }
 
-func TestRootTCPBenchWithAsksTheDoctor(t *testing.T) {
+func TestRootTCPBenchWithRunsTheDoctor(t *testing.T) {
 	netlabtest.Root(t)
 	netlabtest.Tools(t, "wrk")
 	cmd, _, notes := tcpProcess(t, (*exec.Cmd).Start, "bench", "--with", "wrk", "--connections", "2000000000")

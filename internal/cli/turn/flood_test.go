@@ -15,7 +15,7 @@ import (
 // A million Allocates without credentials, from ten thousand addresses: the answers are fewer than the gateway's
 // limit lets through and never amplify, its memory does not grow, and clients with credentials are served all the while,
 // old ones and twenty that come in the midst.
-func TestAFloodOfAllocatesHurtsNobody(t *testing.T) {
+func TestAllocateFloodLosesNoProvenClient(t *testing.T) {
 	if !clitest.OwnProcess(t) {
 		return
 	}

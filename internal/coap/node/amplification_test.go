@@ -18,7 +18,7 @@ import (
 type offline struct {
 	t             *testing.T
 	listener      *listener
-	engine        *engine.Offline
+	engine        *offlineEngine
 	now           time.Duration
 	addresses     int
 	received, got map[netip.AddrPort]int
@@ -44,7 +44,7 @@ func newOffline(t *testing.T, secure bool, change func(*Config)) *offline {
 	o.listener.extended = newExtended(func() time.Time { return time.Unix(0, 0).Add(o.now) }, true)
 	o.listener.tree = o.listener.newTree()
 	var err error
-	o.engine, err = engine.NewOffline(engine.Config{
+	o.engine, err = newOfflineEngine(engine.Config{
 		Plain: !secure, CIDs: engine.ByteOwnerCIDs(6, 1), NewHandler: o.listener.newHandler, Trusted: cfg.trusts,
 		PSK: func([]byte) ([]byte, bool) { return []byte("key"), true },
 	}, func(datagram []byte, to netip.AddrPort) {

@@ -16,7 +16,7 @@ import (
 const maxReverse = 1 << 24
 
 // reverseCounts are the statistics of /reverse-request, of all workers.
-type reverseCounts struct{ asked, sent, pending atomic.Int64 }
+type reverseCounts struct{ requested, sent, pending atomic.Int64 }
 
 // reverse is what a client has asked the server to request from it, one after the other: at most one request of a session is under way.
 type reverse struct {
@@ -61,7 +61,7 @@ func (c *core) serveReverse(r *resource.Request) {
 	}
 	c.endReverse(own)
 	if wanted.left > 0 {
-		counts.asked.Add(int64(wanted.left))
+		counts.requested.Add(int64(wanted.left))
 		counts.pending.Add(int64(wanted.left))
 		own.reverse = &wanted
 		c.worker.Post(func() { c.continueReverse(own, &wanted) })
@@ -144,18 +144,18 @@ func (c *core) Failed(s *exchange.Session, id exchange.ID, _ exchange.Failure) {
 
 // answer answers with the statistics, in Californium's forms.
 func (n *reverseCounts) answer(r *resource.Request) {
-	asked, sent, pending := n.asked.Load(), n.sent.Load(), n.pending.Load()
+	requested, sent, pending := n.requested.Load(), n.sent.Load(), n.pending.Load()
 	format, ok := r.Accepts(message.Text, message.OctetStream)
 	if !ok {
 		return
 	}
 	if format == message.OctetStream {
 		var b []byte
-		for _, v := range []int64{asked, sent, pending} {
+		for _, v := range []int64{requested, sent, pending} {
 			b = binary.BigEndian.AppendUint64(b, uint64(v)) //nolint:gosec // the wire format
 		}
 		r.Answer(message.Changed, format, b)
 		return
 	}
-	r.Answer(message.Changed, format, fmt.Appendf(nil, "%d reverse-requests, %d sent, %d pending.", asked, sent, pending))
+	r.Answer(message.Changed, format, fmt.Appendf(nil, "%d reverse-requests, %d sent, %d pending.", requested, sent, pending))
 }

@@ -40,7 +40,7 @@ type watch struct {
 	sequence      uint32             // of the newest notification
 	at            time.Duration      // when it came; negative: none did
 	id            exchange.ID        // of the registration under way; 0: none
-	asked         *resource.Deferred // the POST that is to be answered; nil: none
+	post          *resource.Deferred // the POST that is to be answered; nil: none
 	format        message.Format     // of its answer
 	starting      bool               // the registration is still to be sent
 }
@@ -157,7 +157,7 @@ func (c *core) watch(r *resource.Request, own *session, i int32, wanted *watch) 
 		i = c.watches.add(wanted)
 		own.watched = append(own.watched, i)
 	}
-	wanted.asked = r.Defer()
+	wanted.post = r.Defer()
 	c.watches.due.Set(i, c.now) // after the acknowledgement, by Tick
 	c.wakeAt(c.now)
 }
@@ -306,9 +306,9 @@ func (c *core) unregistered(own *session, id exchange.ID) {
 
 // answer answers the POST that requested the observation, once.
 func (w *watch) answer(code message.Code, body []byte, now time.Duration) {
-	if w.asked != nil {
-		w.asked.Answer(code, w.format, body, now)
-		w.asked = nil
+	if w.post != nil {
+		w.post.Answer(code, w.format, body, now)
+		w.post = nil
 	}
 }
 

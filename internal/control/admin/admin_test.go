@@ -351,7 +351,7 @@ func TestStopEndsConsoles(t *testing.T) {
 }
 
 // 1,400 connections that idle, each after one answer, keep neither a probe nor an operator out, and cost bounded memory.
-func TestIdleConnectionsKeepNobodyOut(t *testing.T) {
+func TestIdleConnectionsDoNotExcludeOthers(t *testing.T) {
 	s := startServer(t, full())
 	const request = "GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	for i := range 1400 {

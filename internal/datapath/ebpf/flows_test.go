@@ -109,10 +109,10 @@ services:
 		runtime.Gosched()
 	}
 	began = time.Now()
-	from, asked := sent.Load(), false
+	from, listed := sent.Load(), false
 	n = dump(func() {
-		if !asked { // in the middle of the list: whatever takes the data path's lock can go on
-			asked = true
+		if !listed { // in the middle of the list: whatever takes the data path's lock can go on
+			listed = true
 			if !d.mu.TryLock() {
 				t.Error("the list holds the data path's lock")
 				return

@@ -497,7 +497,7 @@ func TestRootProgramsOnOneHook(t *testing.T) {
 }
 
 // An interface that is made again, as by a container that restarts, is attached again.
-func TestRootInterfaceMadeAnew(t *testing.T) {
+func TestRootInterfaceMadeAgain(t *testing.T) {
 	t.Parallel()
 	p := newPinned(t, "ebanew", attach.HookTCX)
 	d := p.open(specBefore)

@@ -33,7 +33,7 @@ func (d *Datapath) load(limits lb.Limits) error {
 	}
 	sizes := maps.SizesFor(limits)
 	if d.config.manual {
-		sizes.MaglevCells, sizes.OwnerCells = 1<<18, 1<<18
+		sizes.MaglevRanges, sizes.OwnerRanges = 1<<18, 1<<18
 	}
 	if err := d.loadPrograms(sizes, d.parameters(limits, sizes, hash), shared); err != nil {
 		return err

@@ -50,8 +50,8 @@ func (d *Datapath) Report() v1.EBPFReport {
 		v1.EBPFTable{Name: "services", Used: services, Size: bpf.MaxServices - 1},
 		v1.EBPFTable{Name: "backends", Used: backends, Size: bpf.NoSlot},
 		v1.EBPFTable{Name: "vip_prefixes", Used: vips, Size: lb.MaxVIPs},
-		v1.EBPFTable{Name: "maglev_cells", Used: st.maglev.Used(), Size: sizes.MaglevCells},
-		v1.EBPFTable{Name: "owner_cells", Used: st.owners.Used(), Size: sizes.OwnerCells},
+		v1.EBPFTable{Name: "maglev_cells", Used: st.maglev.Used(), Size: sizes.MaglevRanges},
+		v1.EBPFTable{Name: "owner_cells", Used: st.owners.Used(), Size: sizes.OwnerRanges},
 		v1.EBPFTable{Name: "snat_addresses", Used: len(st.snat), Size: int(d.tables.Maps[bpf.MapSnatAddresses].MaxEntries())},
 	)
 	r.NextHops = d.hopReports()

@@ -72,7 +72,7 @@ func TestTraceFilters(t *testing.T) {
 }
 
 // A packet shows with all that became of it, a held fragment twice.
-func TestTraceTellsTheDecision(t *testing.T) {
+func TestTraceShowsTheDecision(t *testing.T) {
 	var now clock
 	d, q := one(t, threeBackends, now.Now)
 	trace, err := d.Trace(TraceFilter{})

@@ -83,7 +83,7 @@ func (p *Peer) Info() Info {
 	i := Info{
 		Addr: p.addr, PrevAddr: p.prev, Auth: p.holder.auth, Identity: p.Identity(), HasCID: p.hasCID, Router: p.router,
 		ExtendedMasterSecret: p.extended, SecureRenegotiation: p.secure, Validated: !p.unproven,
-		Established: p.established, LastReceived: p.last,
+		Established: p.established,
 	}
 	if a := p.association; a != nil {
 		i.Secure = true
@@ -110,7 +110,6 @@ type Info struct {
 	SecureRenegotiation  bool
 	Validated            bool // the address has been proven since it last changed
 	Established          time.Duration
-	LastReceived         time.Duration
 }
 
 // peers is a worker's table of peers, with a list from the newest to the oldest.

@@ -148,7 +148,7 @@ func TestForwardingOverSockets(t *testing.T) {
 
 // On a wildcard socket the answer that comes back through the router leaves from
 // the address that the client has sent to, as with a balancer's address on lo.
-func TestRouterAnswersFromTheAddressAsked(t *testing.T) {
+func TestRouterAnswersFromTheAddressRequested(t *testing.T) {
 	for _, workers := range []int{1, 3} {
 		one, two := &late{pair: pair{owner: 2}}, &late{pair: pair{owner: 1}}
 		nodeOne, nodeTwo := openNodeAt(t, "0.0.0.0:0", 1, workers, one), openNode(t, 2, workers, two)

@@ -36,20 +36,20 @@ type Client struct {
 	cookie      []byte
 	offer       hello
 
-	answer      hello // the server's, without what its slices point to
-	writeCID    []byte
-	serverType  byte // of certificate
-	clientType  byte
-	peer        *peerCertificate
-	group       Group
-	public      []byte // the server's, of the ephemeral key exchange
-	asked       bool   // for a certificate
-	schemes     []byte // that the server verifies
-	certificate *Certificate
-	resumed     bool
-	ticket      []byte
-	final       Final // of an abbreviated handshake
-	session     *Session
+	answer               hello // the server's, without what its slices point to
+	writeCID             []byte
+	serverType           byte // of certificate
+	clientType           byte
+	peer                 *peerCertificate
+	group                Group
+	public               []byte // the server's, of the ephemeral key exchange
+	certificateRequested bool   // for a certificate
+	schemes              []byte // that the server verifies
+	certificate          *Certificate
+	resumed              bool
+	ticket               []byte
+	final                Final // of an abbreviated handshake
+	session              *Session
 
 	out         flight
 	messages    uint16 // number of our next message
@@ -309,7 +309,7 @@ func (c *Client) due(typ byte, epoch uint16) bool {
 		// Of plain PSK it is an identity hint: we have but one identity.
 		return greeted && c.public == nil && (exchange != record.ECDHEECDSA || c.peer != nil)
 	case typeCertificateRequest:
-		return c.public != nil && exchange == record.ECDHEECDSA && !c.asked
+		return c.public != nil && exchange == record.ECDHEECDSA && !c.certificateRequested
 	case typeServerHelloDone:
 		return greeted && (exchange == record.PSK || c.public != nil)
 	}

@@ -27,7 +27,7 @@ func (c *Client) finish(s *record.Scratch, now time.Duration, send func([]byte))
 	}
 	c.messages++
 	c.out.messages = nil
-	if c.asked {
+	if c.certificateRequested {
 		c.ownCertificate()
 	}
 	if err := c.keyExchange(); err != nil {

@@ -126,6 +126,6 @@ func (c *Client) certificateRequest(body []byte) error {
 	if !b.done() {
 		return clientError{errors.New("handshake: CertificateRequest does not make sense"), alertIllegalParameter}
 	}
-	c.asked = true
+	c.certificateRequested = true
 	return nil
 }

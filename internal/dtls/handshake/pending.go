@@ -56,7 +56,7 @@ type Pending struct {
 	extendedMaster, renegotiation, hasCID bool
 	routability                           bool
 	known                                 bool   // the identity is, or there is none to know
-	asked                                 bool   // for a certificate of the client
+	certificateRequested                  bool   // for a certificate of the client
 	resumed                               bool   // the handshake is an abbreviated one
 	ticket                                bool   // promised
 	sessionID                             []byte // promised
@@ -186,7 +186,7 @@ const (
 // expected returns the maximum length of the client's message of that number and type, or -1 if there is no such message.
 func (p *Pending) expected(sequence uint16, typ byte) int {
 	n := sequence - p.first
-	if !p.asked {
+	if !p.certificateRequested {
 		n++
 	}
 	switch {
@@ -194,7 +194,7 @@ func (p *Pending) expected(sequence uint16, typ byte) int {
 		return MaxMessage
 	case n == 1 && typ == typeClientKeyExchange:
 		return maxKeyExchange
-	case n == 2 && typ == typeCertificateVerify && p.asked:
+	case n == 2 && typ == typeCertificateVerify && p.certificateRequested:
 		return maxSignature
 	}
 	return -1

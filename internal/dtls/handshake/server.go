@@ -153,14 +153,14 @@ func (s *Server) answer(p *Pending, h *hello, sequence uint16, body []byte, reco
 
 // choice is what a server takes of what a client offers.
 type choice struct {
-	suite       record.Suite
-	group       Group
-	credentials *Credentials
-	certificate *Certificate // with ECDHE_ECDSA
-	certType    byte
-	scheme      uint16
-	clientType  byte // certificate type to ask the client for
-	askClient   bool
+	suite              record.Suite
+	group              Group
+	credentials        *Credentials
+	certificate        *Certificate // with ECDHE_ECDSA
+	certType           byte
+	scheme             uint16
+	clientType         byte // certificate type to ask the client for
+	requestCertificate bool
 }
 
 // choose returns the first of our suites for which client and server have everything, or the alert that says why there is none.
@@ -200,12 +200,12 @@ func (s *Server) possible(c *choice, h *hello) (ok bool) {
 	}
 	c.certificate, c.certType, c.scheme, ok = c.credentials.choose(string(h.serverName), h.serverTypes, h.groups, h.schemes,
 		func(public crypto.PublicKey) bool { return fits(c.suite, public) })
-	return ok && s.askClient(c, h)
+	return ok && s.requestCertificate(c, h)
 }
 
-// askClient decides whether to ask the client for a certificate, and for which type. It reports false if one is needed that the
+// requestCertificate decides whether to ask the client for a certificate, and for which type. It reports false if one is needed that the
 // client does not have.
-func (s *Server) askClient(c *choice, h *hello) bool {
+func (s *Server) requestCertificate(c *choice, h *hello) bool {
 	if s.cfg.ClientAuth == ClientAuthNone {
 		return true
 	}
@@ -215,7 +215,7 @@ func (s *Server) askClient(c *choice, h *hello) bool {
 	}
 	for _, c.clientType = range types {
 		if c.credentials.trusts(c.clientType) {
-			c.askClient = true
+			c.requestCertificate = true
 			return true
 		}
 	}
@@ -254,7 +254,7 @@ func (p *Pending) accept(h *hello, c *choice, session *Session, sequence uint16,
 		}
 	}
 	p.limit(h)
-	p.transcript = transcript{hash: newHash(c.suite)(), keep: c.askClient}
+	p.transcript = transcript{hash: newHash(c.suite)(), keep: c.requestCertificate}
 	p.transcript.message(typeClientHello, sequence, body)
 	p.messages = sequence // our first message carries the number of the hello it answers
 	p.state = waitClient
@@ -301,8 +301,8 @@ func (p *Pending) flight(h *hello, c *choice) bool {
 		}
 		p.appendMessage(typeServerKeyExchange, body)
 	}
-	if c.askClient {
-		p.asked, p.clientType = true, c.clientType
+	if c.requestCertificate {
+		p.certificateRequested, p.clientType = true, c.clientType
 		body := appendVector16([]byte{2, certificateTypeECDSA, certificateTypeRSA}, offeredSchemes)
 		p.appendMessage(typeCertificateRequest, append(body, 0, 0)) // any certificate authority
 	}
@@ -336,7 +336,7 @@ func (p *Pending) serverHello(h *hello, c *choice) *hello {
 		if h.serverTypes != nil {
 			answer.serverTypes = []byte{c.certType}
 		}
-		if h.clientTypes != nil && c.askClient {
+		if h.clientTypes != nil && c.requestCertificate {
 			answer.clientTypes = []byte{c.clientType}
 		}
 	}

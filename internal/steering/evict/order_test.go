@@ -9,7 +9,7 @@ import (
 	"github.com/weir-lb/weir/internal/steering/evict"
 )
 
-func TestTheSourceThatHoldsMostGoesFirst(t *testing.T) {
+func TestTheSourceWithMostEntriesGoesFirst(t *testing.T) {
 	var o evict.Order[string]
 	o.Add(0, "client")
 	for slot := int32(1); slot <= 3; slot++ {

@@ -18,8 +18,6 @@ type Caps struct {
 	SNAT bool
 	// Outbound: UDP flows that backends start can leave with the VIP, and be remembered.
 	Outbound bool
-	// SourceRequired: NAT always replaces the source (a user-space proxy), so backends never see the client's address.
-	SourceRequired bool
 	// HoldFragments: early fragments can wait for their first one.
 	HoldFragments bool
 	// Flows: services may have flow rules in addition to VIPs; this includes the spec's promiscuous_ping.

@@ -54,7 +54,7 @@ func fragments(t *testing.T, tracer *replay.Tracer, apart time.Duration, indices
 	}
 }
 
-func TestEarlyFragmentsAreToldAgainWhenTheyAreReleased(t *testing.T) {
+func TestEarlyFragmentsAreReportedAgainWhenTheyAreReleased(t *testing.T) {
 	one := tracer(t)
 	fragments(t, one, time.Millisecond, 1, 2, 0)
 	want := "1 hold fragment_early, 2 hold fragment_early, 3 forward maglev a, 1 forward fragment a, 2 forward fragment a"

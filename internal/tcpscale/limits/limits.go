@@ -32,7 +32,6 @@ type State struct {
 	MemoryAvailable                              uint64 // bytes
 	CgroupMemoryMax, CgroupMemoryUsed            uint64 // bytes; max 0: none
 	CgroupPIDsMax, CgroupPIDsUsed                uint64
-	PageSize                                     uint64
 }
 
 // Read reads the machine's state. root is / but in tests.
@@ -48,7 +47,7 @@ func Read() State {
 // ReadAt reads all but the limits of this process from the files below root.
 func ReadAt(root string) State {
 	sys := func(name string) []uint64 { return numbers(filepath.Join(root, "proc/sys", name)) }
-	s := State{PageSize: uint64(os.Getpagesize())}
+	var s State
 	s.FilesSystem, s.FilesPerProcess = at(sys("fs/file-max"), 0), at(sys("fs/nr_open"), 0)
 	s.FilesUsed = at(sys("fs/file-nr"), 0)
 	ports := sys("net/ipv4/ip_local_port_range")

@@ -16,8 +16,8 @@ import (
 // and [namespace.close].
 type namespace struct{ file *os.File }
 
-// mostBuckets bounds a namespace's own hash table of established connections (tcp_child_ehash_entries).
-const mostBuckets = 16 << 20
+// maxBuckets bounds a namespace's own hash table of established connections (tcp_child_ehash_entries).
+const maxBuckets = 16 << 20
 
 // newNamespace makes one for n connections of which both ends are here: all source ports that need no privilege, a hash
 // table with a bucket for each socket instead of the machine's shared one, and Reno instead of a congestion control with
@@ -43,7 +43,7 @@ func newNamespace(n int) (*namespace, error) {
 // makeNamespace leaves the thread in the new namespace.
 func makeNamespace(n int) (*os.File, error) {
 	buckets := 1 << 16
-	for buckets < 2*n && buckets < mostBuckets {
+	for buckets < 2*n && buckets < maxBuckets {
 		buckets *= 2
 	}
 	// The size of a namespace's table is a setting of the one that it is made from: a first one, so that ours stays as it is.
@@ -106,8 +106,8 @@ func conditions(launcher tcpscale.Launcher, where string, files uint64) []Condit
 	read := func() error {
 		buckets := strings.TrimPrefix(sys("ipv4/tcp_ehash_entries"), "-") // negative: shared with others
 		tracked := "not loaded"
-		if most := sys("netfilter/nf_conntrack_max"); most != "unknown" {
-			tracked = sys("netfilter/nf_conntrack_count") + " of " + most + " entries used"
+		if limit := sys("netfilter/nf_conntrack_max"); limit != "unknown" {
+			tracked = sys("netfilter/nf_conntrack_count") + " of " + limit + " entries used"
 		}
 		all = append(all, []Condition{
 			{Name: "source ports", Value: sys("ipv4/ip_local_port_range")},

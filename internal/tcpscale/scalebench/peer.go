@@ -129,7 +129,7 @@ func Peers(ctx context.Context, c PeerConfig) (*PeerResult, error) {
 func (r *PeerResult) fail(progress func(string, ...any), p *peer, round, processes int, f *peerFigures, err error) {
 	run := PeerRun{Program: p.name, Server: p.server, Round: round, Processes: processes, Failed: err.Error()}
 	if f != nil {
-		run.Reached = f.most
+		run.Reached = f.peak
 	}
 	progress("  %s: %s", p.name, runFailure(&run))
 	r.Runs = append(r.Runs, run)

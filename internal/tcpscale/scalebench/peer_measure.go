@@ -16,7 +16,7 @@ import (
 type peerFigures struct {
 	connections, processes int
 	held, lost, accepted   int
-	most                   int // were established at once, also of a run that failed later
+	peak                   int // were established at once, also of a run that failed later
 	establish, span        time.Duration
 	kernel                 float64 // bytes since before the first program
 	servers, clients       usage   // memory at the end, processor time of the hold
@@ -99,8 +99,8 @@ func (s *peerStage) establish(ctx context.Context, f *peerFigures, established f
 	grown, lastOutput := begun, begun
 	err := s.wait(ctx, time.Hour, func() bool {
 		now, n := time.Now(), established()
-		if n > f.most {
-			f.most, grown = n, now
+		if n > f.peak {
+			f.peak, grown = n, now
 		}
 		if now.Sub(lastOutput) > 2*time.Second {
 			lastOutput = now
@@ -108,7 +108,7 @@ func (s *peerStage) establish(ctx context.Context, f *peerFigures, established f
 		}
 		return n >= s.connections || now.Sub(grown) > peerStallTimeout
 	})
-	if f.most >= s.connections {
+	if f.peak >= s.connections {
 		f.establish = time.Since(begun)
 	}
 	return err

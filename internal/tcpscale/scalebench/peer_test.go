@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-func TestPeersThatAreNotInstalledAreNamedWithTheCure(t *testing.T) {
+func TestPeersThatAreNotInstalledAreNamedWithTheRemedy(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	c := PeerConfig{With: PeerNames(), Connections: 1, Hold: time.Second, Rounds: 1}
 	err := c.Validate()

@@ -265,8 +265,8 @@ func (s *stage) through(ctx context.Context) (err error) {
 		if err == nil {
 			return nil
 		}
-		if died := errors.Join(ctx.Err(), s.balancer.failure()); died != nil {
-			return died
+		if failure := errors.Join(ctx.Err(), s.balancer.failure()); failure != nil {
+			return failure
 		}
 		if err := programs.Sleep(ctx, 50*time.Millisecond); err != nil {
 			return err
@@ -323,7 +323,7 @@ func (s *stage) run(ctx context.Context, c Config) (*Result, error) {
 	if begun {
 		err = errors.Join(err, <-happened)
 	}
-	if err = errors.Join(err, unlessCanceled(context.Cause(ctx)), s.died()); err != nil {
+	if err = errors.Join(err, unlessCanceled(context.Cause(ctx)), s.failure()); err != nil {
 		return nil, err
 	}
 	result := m.result(&report)
@@ -353,8 +353,8 @@ func (s *stage) idle(full time.Time) bool {
 	return true
 }
 
-// died is why a part of the stage ended by itself.
-func (s *stage) died() error {
+// failure is why a part of the stage ended by itself.
+func (s *stage) failure() error {
 	for _, b := range s.backends {
 		if _, counts := b.report(); counts && b.group.Err() != nil {
 			return fmt.Errorf("%s: %w", b.name, b.group.Err())

@@ -59,7 +59,6 @@ type reporter struct {
 	address   string
 	original  bool
 	report    tcpscale.Report // without what is not shown
-	first     time.Time
 	last      time.Time
 	state     string // as of the last tick or report
 	restarts  int

@@ -35,7 +35,7 @@ func (s *Service) take(now time.Time, from netip.Addr, report *tcpscale.Report, 
 			s.dropped.Reporters++
 			return "", ErrFull
 		}
-		r = &reporter{key: key, address: address, original: original, first: now, baseAt: now, history: newHistory()}
+		r = &reporter{key: key, address: address, original: original, baseAt: now, history: newHistory()}
 		r.base, r.baseCPU = report.Totals, report.CPUSeconds
 		s.reporters[key] = r
 	}

@@ -141,7 +141,7 @@ func TestForeignHostsAreRefused(t *testing.T) {
 }
 
 // Senders that never finish hold up nobody, and are cut off.
-func TestSlowSendersHoldNobodyUp(t *testing.T) {
+func TestSlowSendersDoNotDelayOthers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -49,8 +49,8 @@ func (c Topology) svg(b *strings.Builder, narrow bool) {
 		row(nodes, 200)
 		f.height = 302
 	} else {
-		most := float64(max(len(clients), len(nodes)))
-		f.height = most*boxHeight + (most-1)*boxGap + 24
+		largest := float64(max(len(clients), len(nodes)))
+		f.height = largest*boxHeight + (largest-1)*boxGap + 24
 		column := func(boxes []rectangle, x, w float64) {
 			y := (f.height - float64(len(boxes))*boxHeight - float64(len(boxes)-1)*boxGap) / 2
 			for i := range boxes {
@@ -128,10 +128,10 @@ func (c Topology) among(b *strings.Builder, f frame, nodes []rectangle) {
 }
 
 // words breaks a sentence into lines of at most so many characters.
-func (f frame) words(b *strings.Builder, text string, x, y float64, anchor string, most int) {
+func (f frame) words(b *strings.Builder, text string, x, y float64, anchor string, largest int) {
 	var lines []string
 	for _, word := range strings.Fields(text) {
-		if n := len(lines); n > 0 && len(lines[n-1])+len(word) < most {
+		if n := len(lines); n > 0 && len(lines[n-1])+len(word) < largest {
 			lines[n-1] += " " + word
 		} else {
 			lines = append(lines, word)

@@ -36,7 +36,7 @@ func TestParseProcess(t *testing.T) {
 	}
 }
 
-func TestReadMachineTellsOursFromOthers(t *testing.T) {
+func TestReadMachineDistinguishesOursFromOthers(t *testing.T) {
 	self := os.Getpid()
 	for start := time.Now(); ; { // spend a few ticks, however busy the machine is
 		if spent, err := CPU(self); err != nil || spent > 50*time.Millisecond {

@@ -161,9 +161,3 @@ func (x *exchange) proves(user, password []byte, sha bool) bool {
 	x.cred.valid = equal(c.integrity(c.sha1, k.slice(), m.raw, m.integrity, sha1Size), value)
 	return x.cred.valid
 }
-
-// Password returns the password that belongs to the user name of an ephemeral credential: base64(HMAC-SHA1(secret,
-// user)), where user is "expiry[:userid]" (draft-uberti-behave-turn-rest). It is for tools that issue credentials.
-func Password(secret, user string) string {
-	return string(newMACs().password([]byte(secret), []byte(user)))
-}

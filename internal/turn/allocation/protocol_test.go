@@ -174,9 +174,9 @@ func TestChannelRefresh(t *testing.T) {
 // A peer's port is asked about once, in both directions, and not admitted ports are refused.
 func TestPortsAreAdmitted(t *testing.T) {
 	p := basic()
-	asked := map[netip.AddrPort]int{}
+	requests := map[netip.AddrPort]int{}
 	p.Admit = func(listener uint16, tcp bool, peer netip.AddrPort) (uint16, bool) {
-		asked[peer]++
+		requests[peer]++
 		return peer.Port(), listener == 1 && !tcp && peer.Port() <= 5000
 	}
 	w := newWorld(t, p)
@@ -189,8 +189,8 @@ func TestPortsAreAdmitted(t *testing.T) {
 			if _, _, _, r := w.table.Send(c.path, raw, w.now); r != OK || a.Cluster(peer) != peer.Port() {
 				t.Errorf("send to %v: %v, cluster %d", peer, r, a.Cluster(peer))
 			}
-			if _, r := a.Inbound(peer, w.now); r != OK || asked[peer] != 1 {
-				t.Errorf("%v: %v, asked %d times", peer, r, asked[peer])
+			if _, r := a.Inbound(peer, w.now); r != OK || requests[peer] != 1 {
+				t.Errorf("%v: %v, asked %d times", peer, r, requests[peer])
 			}
 		}
 	}

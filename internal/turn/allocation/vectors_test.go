@@ -98,6 +98,12 @@ func TestLongTermVectors(t *testing.T) {
 }
 
 // A password of the TURN REST draft, by `echo -n 1433895918:user | openssl dgst -sha1 -hmac secret -binary | base64`.
+// Password returns the password that belongs to the user name of an ephemeral credential: base64(HMAC-SHA1(secret,
+// user)), where user is "expiry[:userid]" (draft-uberti-behave-turn-rest).
+func Password(secret, user string) string {
+	return string(newMACs().password([]byte(secret), []byte(user)))
+}
+
 func TestPassword(t *testing.T) {
 	if got, want := Password("secret", "1433895918:user"), opensslPassword; got != want {
 		t.Errorf("password %q, want %q", got, want)

@@ -77,14 +77,7 @@ func handshakeReason(err error) streamReason {
 	return handshakeFailed
 }
 
-// serve relays messages both ways until the connection ends. c.conn must be ready.
-func (c *streamConn) serve() {
-	if c.enterAsGuest() {
-		c.serveGuest()
-	}
-}
-
-// serveGuest is serve for a connection that is in the limit of guests.
+// serveGuest relays messages both ways until the connection ends. c.conn must be ready, and the connection in the limit of guests.
 func (c *streamConn) serveGuest() {
 	defer c.server.shared.guests.leave(c.phaseEntry)
 	written := make(chan struct{})

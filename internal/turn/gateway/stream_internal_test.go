@@ -35,7 +35,9 @@ func pipeConn(t *testing.T) (*streamConn, net.Conn) {
 	}
 	go func() {
 		defer s.remove(c, c.connEntry)
-		c.serve()
+		if c.enterAsGuest() {
+			c.serveGuest()
+		}
 	}()
 	t.Cleanup(func() {
 		_ = theirs.Close()

@@ -111,13 +111,6 @@ func (d *sourceLimit) leave(g *limitEntry) {
 	d.mu.Unlock()
 }
 
-// size returns the number of entries.
-func (d *sourceLimit) size() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.count
-}
-
 // largestPrefixLocked returns the oldest entry that may be evicted of the prefix with the most entries, if that
 // prefix has at least atLeast of them. It looks at every prefix: at most max of them, and only while the limit is
 // reached.

@@ -123,3 +123,10 @@ func TestSourceLimitCounts(t *testing.T) {
 		t.Errorf("%d guests, %d prefixes left", d.size(), len(d.prefixes))
 	}
 }
+
+// size returns the number of entries.
+func (d *sourceLimit) size() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.count
+}

@@ -36,7 +36,7 @@ func sendTo(t testing.TB, peer *net.UDPConn, to netip.AddrPort, payload string) 
 	}
 }
 
-func TestChannelDataBothWays(t *testing.T) {
+func TestChannelDataBothDirections(t *testing.T) {
 	for _, test := range []struct{ name, listen, dial, peer string }{
 		{"IPv4", "127.0.0.1", "127.0.0.1", peerAddress},
 		{"IPv6", "::1", "::1", "::1"},
@@ -91,7 +91,7 @@ func TestPaddedChannelData(t *testing.T) {
 	wantFrom(t, peer, "hello")
 }
 
-func TestIndicationsBothWays(t *testing.T) {
+func TestIndicationsBothDirections(t *testing.T) {
 	port := netlabtest.UDPPort(t)
 	g := start(t, config("127.0.0.1", port), gateway.Options{})
 	peer, stranger := listenUDP(t, peerAddress), listenUDP(t, "127.0.0.9")

@@ -65,7 +65,7 @@ func (g *Gateway) logTroubles(before troubles) troubles {
 	}
 	for _, limit := range []struct {
 		now, before uint64
-		key, whom   string
+		key, source string
 	}{
 		{now.withheld.Unproven, before.withheld.Unproven, "limits.unauthenticated", "sources that returned no nonce"},
 		{now.withheld.Bindings, before.withheld.Bindings, "limits.bindings", "Binding requests of sources that returned no nonce"},
@@ -73,7 +73,7 @@ func (g *Gateway) logTroubles(before troubles) troubles {
 		{now.withheld.Proven, before.withheld.Proven, "limits.proven", "sources that returned a nonce"},
 	} {
 		if limit.now > limit.before {
-			g.options.Log.Warn("requests without valid credentials were not answered", "count", limit.now-limit.before, "of", limit.whom,
+			g.options.Log.Warn("requests without valid credentials were not answered", "count", limit.now-limit.before, "of", limit.source,
 				"remedy", "raise "+limit.key+", or --unauthenticated, if these are your clients and not a flood")
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-// TestRootOffloadBesideBalancer: a balancer and the relay share interfaces, except that XDP takes one program.
-func TestRootOffloadBesideBalancer(t *testing.T) {
+// TestRootOffloadWithBalancer: a balancer and the relay share interfaces, except that XDP takes one program.
+func TestRootOffloadWithBalancer(t *testing.T) {
 	t.Parallel()
 	for _, hook := range ebpftest.Hooks() {
 		t.Run(hook.String(), func(t *testing.T) {

@@ -164,7 +164,7 @@ func (o *Relay) onXDP(index int) bool {
 	return false
 }
 
-const askEvery = 4 // ticks of watch
+const checkEvery = 4 // ticks of watch
 
 // watch looks after interfaces until ctx ends: one that was made again is attached again.
 func (o *Relay) watch(ctx context.Context) {
@@ -176,7 +176,7 @@ func (o *Relay) watch(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if tick%askEvery == 0 {
+		if tick%checkEvery == 0 {
 			o.keepNeighbours()
 		}
 		if !o.stale.Swap(false) {

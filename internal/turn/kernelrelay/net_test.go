@@ -198,7 +198,7 @@ func TestRootOffloadRelays(t *testing.T) {
 				}
 				report := o.Report()
 				t.Log(report, up, down)
-				if unresolved := int(report.Packets["no_way"]); got[0]+got[1] > unresolved || unresolved > 8 {
+				if unresolved := int(report.Packets["no_next_hop"]); got[0]+got[1] > unresolved || unresolved > 8 {
 					t.Errorf("through user space %v, of %v without the kernel; %d before the neighbour was known", got, want, unresolved)
 				}
 				if int(up.Packets)+got[0] < exchanges || int(down.Packets)+got[1] < exchanges {

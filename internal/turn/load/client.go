@@ -72,7 +72,7 @@ func (c *client) begin(now time.Time, steps ...step) error {
 
 // send builds the request again, with the latest nonce, and sends it.
 func (c *client) send(now time.Time) error {
-	r := requests.Request{Method: stun.MethodRefresh, Peer: c.config.farEnd(), Channel: requests.Channel, Lifetime: c.config.Lifetime}
+	r := requests.Request{Method: stun.MethodRefresh, Peer: c.config.destination(), Channel: requests.Channel, Lifetime: c.config.Lifetime}
 	switch c.step {
 	case allocate:
 		r.Method = stun.MethodAllocate

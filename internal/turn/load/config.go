@@ -160,8 +160,8 @@ func (c Config) withDefaults() (Config, error) {
 	return c, nil
 }
 
-// farEnd returns the destination of the datagrams: the echo server elsewhere, else the sink.
-func (c *Config) farEnd() netip.AddrPort {
+// destination returns the destination of the datagrams: the echo server elsewhere, else the sink.
+func (c *Config) destination() netip.AddrPort {
 	if c.Peer.IsValid() {
 		return c.Peer
 	}
@@ -176,7 +176,7 @@ func (c *Config) target(i int) netip.AddrPort {
 	case len(c.To) > 0:
 		return c.To[i%len(c.To)]
 	}
-	return c.farEnd()
+	return c.destination()
 }
 
 // refreshInterval is the time between two refreshes.

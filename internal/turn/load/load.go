@@ -116,7 +116,7 @@ func (l *Load) probe(ctx context.Context) error {
 			return nil
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("client %d: nothing it sends to %v arrives at %v", missing, l.config.target(missing), l.config.farEnd())
+			return fmt.Errorf("client %d: nothing it sends to %v arrives at %v", missing, l.config.target(missing), l.config.destination())
 		}
 		if err := sleep(ctx, pause); err != nil {
 			return err
@@ -127,7 +127,7 @@ func (l *Load) probe(ctx context.Context) error {
 func (l *Load) now() int64 { return int64(time.Since(l.base)) }
 
 // Sink is the far end's address.
-func (l *Load) Sink() netip.AddrPort { return l.config.farEnd() }
+func (l *Load) Sink() netip.AddrPort { return l.config.destination() }
 
 // Relays are the relay addresses in the order of the clients; nil for plain UDP.
 func (l *Load) Relays() (list []netip.AddrPort) {

@@ -216,7 +216,7 @@ func TestWrongPasswordIsReported(t *testing.T) {
 	}
 }
 
-func TestNobodyAnswers(t *testing.T) {
+func TestNoAnswer(t *testing.T) {
 	at := netlabtest.UDPAddress(t)
 	_, err := load.Open(t.Context(), load.Config{Server: at, User: "u", Password: "p", Timeout: 50 * time.Millisecond})
 	if err == nil || !strings.Contains(err.Error(), "client 0: Allocate was not answered by "+at.String()) {
@@ -229,7 +229,7 @@ func TestNobodyAnswers(t *testing.T) {
 }
 
 // An echo elsewhere has no clock of ours: the round trip is halved and the report says so.
-func TestFarEndElsewhere(t *testing.T) {
+func TestPeerElsewhere(t *testing.T) {
 	l, err := load.Open(t.Context(), load.Config{Peer: echo(t), Clients: 2, Size: 64, Timeout: 30 * time.Second})
 	if err != nil {
 		t.Fatal(err)

@@ -170,8 +170,8 @@ func (l *Load) atClient(r *run, c *client, b []byte, now int64) {
 		return
 	}
 	if h.flags&flagProbe != 0 && l.sink == nil {
-		far := l.config.Peer
-		l.from[c.id].Store(&far)
+		peer := l.config.Peer
+		l.from[c.id].Store(&peer)
 	}
 	if r == nil || h.run != r.id || (h.flags&flagDown == 0) != (r.direction == Echo) {
 		return

@@ -18,7 +18,7 @@ type resolver struct {
 	answers map[string][]netip.Addr
 	err     error
 	delay   time.Duration
-	asked   map[string]int
+	queries map[string]int
 	own     []netip.Addr
 	ownErr  error
 }
@@ -28,7 +28,7 @@ func (r *resolver) set(name string, addresses ...string) {
 	defer r.mu.Unlock()
 	r.err = nil
 	if r.answers == nil {
-		r.answers, r.asked = map[string][]netip.Addr{}, map[string]int{}
+		r.answers, r.queries = map[string][]netip.Addr{}, map[string]int{}
 	}
 	r.answers[name] = nil
 	for _, a := range addresses {
@@ -45,12 +45,12 @@ func (r *resolver) fail(err error) {
 func (r *resolver) count(name string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.asked[name]
+	return r.queries[name]
 }
 
 func (r *resolver) lookup(ctx context.Context, name string) ([]netip.Addr, error) {
 	r.mu.Lock()
-	r.asked[name]++
+	r.queries[name]++
 	answer, err, delay := r.answers[name], r.err, r.delay
 	r.mu.Unlock()
 	if delay > 0 {

@@ -81,7 +81,7 @@ func (b *bench) down(t testing.TB, to netip.AddrPort, frame, buffer []byte, n in
 			t.Fatal(err)
 		}
 	}
-	b.w.readFar(b.l, b.now)
+	b.w.readServer(b.l, b.now)
 	for range n {
 		if got, err := b.user.Read(buffer); err != nil || got != len(frame)-headerBytes {
 			t.Fatalf("%d bytes, %v", got, err)

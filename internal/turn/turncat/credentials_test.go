@@ -44,7 +44,7 @@ func TestCredentialForms(t *testing.T) {
 	}
 }
 
-func TestCredentialsFileIsReadAnew(t *testing.T) {
+func TestCredentialsFileIsReadAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "c")
 	source := File(path)
 	if _, err := source(time.Now()); err == nil {

@@ -71,8 +71,8 @@ func (f *fake) answer() []byte {
 		}
 		out.Add(stun.AttrLifetime, binary.BigEndian.AppendUint32(nil, f.life))
 	case stun.MethodRefresh:
-		asked, _ := m.Get(stun.AttrLifetime)
-		out.Add(stun.AttrLifetime, binary.BigEndian.AppendUint32(nil, min(f.life, binary.BigEndian.Uint32(asked))))
+		lifetime, _ := m.Get(stun.AttrLifetime)
+		out.Add(stun.AttrLifetime, binary.BigEndian.AppendUint32(nil, min(f.life, binary.BigEndian.Uint32(lifetime))))
 	}
 	if err := key.AddTo(out); err != nil {
 		f.t.Fatal(err)
@@ -183,7 +183,7 @@ func TestSessionRetransmits(t *testing.T) {
 }
 
 // An answer that no one with the password signed is none.
-func TestSessionBelievesOnlyWhoKnowsThePassword(t *testing.T) {
+func TestSessionAcceptsOnlyAnswersSignedWithThePassword(t *testing.T) {
 	f := newFake(t, Static("u", "p"))
 	f.s.start(f.now)
 	f.s.receive(f.answer(), f.now)

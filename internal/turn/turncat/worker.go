@@ -44,12 +44,12 @@ type worker struct {
 	heldUntil int64
 	broken    error
 
-	fromNear []udpio.Message // buffers inside frames, behind the head room
-	frames   [][]byte
-	fromFar  []udpio.Message
-	up       batch
-	down     []udpio.Message
-	counters counters
+	fromNear  []udpio.Message // buffers inside frames, behind the head room
+	frames    [][]byte
+	linkBatch []udpio.Message
+	up        batch
+	down      []udpio.Message
+	counters  counters
 }
 
 func newWorker(t *Tunnel, near *udpio.Conn) (*worker, error) {
@@ -70,7 +70,7 @@ func newWorker(t *Tunnel, near *udpio.Conn) (*worker, error) {
 		}
 	}
 	if t.config.Server.Transport == UDP {
-		w.fromFar = udpio.NewMessages(readBatch, readBuffer)
+		w.linkBatch = udpio.NewMessages(readBatch, readBuffer)
 	}
 	w.down = make([]udpio.Message, 0, outSlots)
 	w.up.init()
@@ -115,7 +115,7 @@ func (w *worker) run() error {
 					return err
 				}
 			} else if l := w.links.At(token); l != nil {
-				w.readFar(l, now)
+				w.readServer(l, now)
 			}
 		}
 	}
@@ -215,9 +215,9 @@ func (w *worker) put(c *client, head, data []byte) {
 	w.counters.upBytes.Add(uint64(len(head) + len(data) - headerBytes))
 }
 
-// readFar relays a batch of a link's datagrams to its client.
-func (w *worker) readFar(l *link, now int64) {
-	n, err := l.conn.ReadBatch(w.fromFar, 0)
+// readServer relays a batch of a link's datagrams to its client.
+func (w *worker) readServer(l *link, now int64) {
+	n, err := l.conn.ReadBatch(w.linkBatch, 0)
 	if err != nil {
 		if errors.Is(err, unix.ECONNREFUSED) {
 			w.act(l, l.session.unreachable(now), now)
@@ -227,7 +227,7 @@ func (w *worker) readFar(l *link, now int64) {
 		return
 	}
 	for i := range n {
-		m := &w.fromFar[i]
+		m := &w.linkBatch[i]
 		size := m.N
 		if m.Segment > 0 {
 			size = m.Segment

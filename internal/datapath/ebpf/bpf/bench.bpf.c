@@ -4,7 +4,7 @@
  *
  * bench.bpf.c: the packet generator of weir bench ebpf. BPF_PROG_TEST_RUN gives
  * a program the same buffer over and over, with what the last run left in it;
- * vary writes every header anew from a template, as packet n of a number of
+ * vary writes every header again from a template, as packet n of a number of
  * flows, and goes on to the program under test, or to nothing.
  */
 #include <linux/bpf.h>
@@ -34,7 +34,7 @@ struct template {
 	struct vary_field vary, port; /* port has bits from the fourth on */
 	__u32 flows;     /* a power of two */
 	__u32 length;    /* of the frame */
-	__u32 ifindex;   /* that bpf_fib_lookup is asked for */
+	__u32 ifindex;   /* that bpf_fib_lookup is requested */
 	__u64 next;    /* packet number */
 };
 

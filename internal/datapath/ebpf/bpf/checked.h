@@ -8,7 +8,7 @@
  * where there are many flows. An entry is renewed that much later.
  *
  * A set of two words for the hash of a flow: 22 bits of the flow, its backend, the
- * generation and the time, 10 bits of the time. A flow whose entry is made anew
+ * generation and the time, 10 bits of the time. A flow whose entry is made again
  * loses its set (flow_make), and a new generation makes all words stale. Where the
  * set is full, the flow table is looked at.
  */

@@ -14,7 +14,7 @@
  * A flow that makes room may have a packet in hand on another CPU. Whoever ends a
  * flow changes its meta first, by a swap that shows it unproven to the last; then
  * its fingerprint, its entry's reply, the rest of the entry, and at last meta and fingerprint
- * anew (table_publish). Whoever uses an entry looks at fingerprint or reply again after
+ * again (table_publish). Whoever uses an entry looks at fingerprint or reply again after
  * what it reads there (flow_found, touch_write, rewrite_stands).
  */
 #pragma once
@@ -164,7 +164,7 @@ static __always_inline bool flow_find(struct pkt *p, const struct service *servi
 }
 
 /* Whether a slot keeps FLOW_PROVEN from one state to the next. In a handshake it only
- * says that the backend answered; one that is closed or begins anew proves nothing. */
+ * says that the backend answered; one that is closed or begins again proves nothing. */
 static __always_inline bool keeps_proof(__u32 was, __u32 state)
 {
 	return was == FLOW_OPENING ? state != FLOW_CLOSING : state != FLOW_OPENING;
@@ -197,7 +197,7 @@ enum { TOUCH_TRIES = 4 };
 /* The backend answers a handshake: notes that in the flow's meta before the answer is
  * forwarded; next is that of its reply. Whoever ends a flow swaps its meta, so it has
  * seen the note, or the flow has ended before: false, and the answer is dropped. Its
- * client would believe that it has a connection. */
+ * client would assume that it has a connection. */
 static __always_inline bool answer_noted(const struct pkt *p, __u64 next)
 {
 	const struct flow_entry *entry = entry_at(p->number);
@@ -403,7 +403,7 @@ static __always_inline bool reply_take(struct table_slot *slot, __u64 fingerprin
 }
 
 /* After r's flow took the slot of a reply from the flow number: that flow has ended, but
- * another CPU may have made it anew in the same moment, with a reply that looks the same
+ * another CPU may have made it again in the same moment, with a reply that looks the same
  * in the same slot. It then ends once more, here or where it is made (reply_kept): each
  * side writes first and then looks. One that found another slot for its reply ends too;
  * the next flow in its slot frees that. 0: it is proven by now and keeps its reply. */
@@ -463,7 +463,7 @@ __noinline __u32 reply_evict_once(struct reservation *r, __u64 fingerprint)
 			__sync_val_compare_and_swap(&slot->meta, v->meta, v->meta | (__u64)FLOW_PROVEN << 24);
 			return EVICT_AGAIN;
 		}
-		/* Also of one that has expired: it may have been opened anew by now. */
+		/* Also of one that has expired: it may have been opened again by now. */
 		if (__sync_val_compare_and_swap(&flow->meta, meta, meta_ended(meta, r->now)) != meta)
 			return EVICT_AGAIN;
 		if (alive(meta, r->now))
@@ -511,10 +511,10 @@ __noinline int holder_end(struct reservation *r, __u32 number, __u64 fingerprint
 		return 0;
 	if ((meta_answered(meta) || meta_answered(*(volatile __u64 *)&reply->meta)) && !(r->rank & (SNAT_ANSWERED | SNAT_YOUNG)))
 		return 0;
-	/* Also of one that has expired: it may have been opened anew by now. */
+	/* Also of one that has expired: it may have been opened again by now. */
 	if (__sync_val_compare_and_swap(&slot->meta, meta, meta_ended(meta, r->now)) != meta)
 		return 0;
-	/* An answer that is in hand on another CPU is nobody's from now on (rewrite_stands):
+	/* An answer that is in hand on another CPU is no one's from now on (rewrite_stands):
 	 * its client would take the connection for open. */
 	__sync_val_compare_and_swap(&entry->reply, fingerprint, 0);
 	if (alive(meta, r->now))
@@ -787,7 +787,7 @@ __noinline int reply_release(__u32 number)
 	if (!entry)
 		return 0;
 	fingerprint = entry->reply;
-	*(volatile __u64 *)&entry->reply = 0; /* first: replies in hand are nobody's from now on */
+	*(volatile __u64 *)&entry->reply = 0; /* first: replies in hand are no one's from now on */
 	if (!fingerprint)
 		return 0;
 	slot = table_at(&replies, replies_find(fingerprint));
@@ -908,7 +908,7 @@ static __always_inline int flow_make(struct pkt *p, __u32 flags, bool here)
 		problem = flow_reserve(p, entry, expiry, number, state);
 		if (problem) {
 			entry->reply = 0;
-			/* Expired, and nobody's: another CPU may have opened the flow
+			/* Expired, and no one's: another CPU may have opened the flow
 			 * meanwhile, in a slot that is looked at after this one. */
 			table_publish(slot, FINGERPRINT_NOBODY, 0);
 			return problem;

@@ -106,7 +106,7 @@ static __always_inline int weir(ctx_t *ctx, bool inject)
 		verdict = ctx_drop;
 	} else if (p->ttl <= 1 && p->mode != MODE_MARK) { /* with a mark, the stack is the router */
 		reason = REASON_TTL_EXPIRED;
-		verdict = tell_sender(ctx, p, 0);
+		verdict = notify_sender(ctx, p, 0);
 	} else {
 		verdict = deliver(ctx, p, reason);
 		reason = verdict >> 8 & 0xff;

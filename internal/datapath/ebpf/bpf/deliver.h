@@ -101,7 +101,7 @@ static __always_inline int deliver(ctx_t *ctx, struct pkt *p, int reason)
 	}
 	size = ctx_segment(ctx, p);
 	if (size + over > mtu && !(over && ctx_shrinks(ctx, p) && size <= mtu)) {
-		return DELIVERED(tell_sender(ctx, p, mtu - over), REASON_TOO_BIG);
+		return DELIVERED(notify_sender(ctx, p, mtu - over), REASON_TOO_BIG);
 	}
 	csum_complete(ctx, p);
 	if (!count_down(ctx, p))

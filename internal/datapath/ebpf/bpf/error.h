@@ -3,7 +3,7 @@
  * error.h: turns a packet into an ICMP error for its sender: fragmentation
  * needed (RFC 1191), packet too big (RFC 8201), or time exceeded (RFC 792,
  * RFC 4443). At most 1,000 of either a second; never about an error, a later fragment, or
- * from an address that is nobody's (RFC 1812, 4.3.2.7).
+ * from an address that is no one's (RFC 1812, 4.3.2.7).
  */
 #pragma once
 
@@ -61,7 +61,7 @@ __noinline int own_address(ctx_t *ctx, struct pkt *p)
 }
 
 /* A quoted checksum that a card was to finish (also GRO's) will be: what is
- * behind the helper cannot be told that it is a quote now. So it gets the value
+ * behind the helper cannot know that it is a quote now. So it gets the value
  * that finishing leaves alone, f = ~(sum of the rest + f), and the error's own
  * checksum stays right. */
 __noinline int quote_finish(ctx_t *ctx, struct pkt *p, __u32 shift, __u32 end)
@@ -93,7 +93,7 @@ __noinline int make_error(ctx_t *ctx, struct pkt *p, __u32 mtu)
 	__u8 macs[12];
 	__u64 sum;
 
-	if (!p || ctx_load(ctx, 0, macs, 12) || macs[0] & 1) /* to many: nobody asked */
+	if (!p || ctx_load(ctx, 0, macs, 12) || macs[0] & 1) /* to many: no one asked */
 		return 0;
 	l3 = p->l3;
 	if (p->end < l3 + IP4_LEN || p->end > 0xffff)
@@ -138,7 +138,7 @@ __noinline int make_error(ctx_t *ctx, struct pkt *p, __u32 mtu)
 
 /* What becomes of a packet that does not go on: its sender is notified, if it may
  * be. mtu as in make_error. */
-static __always_inline int tell_sender(ctx_t *ctx, struct pkt *p, __u32 mtu)
+static __always_inline int notify_sender(ctx_t *ctx, struct pkt *p, __u32 mtu)
 {
 	if (!error_allowed(p, mtu ? RATE_SIZES : RATE_HOPS))
 		return ctx_drop;

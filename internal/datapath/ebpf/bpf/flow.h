@@ -6,7 +6,7 @@
  * that as many flows as a processor's cache holds share lines instead of having
  * one each, however large the table. A slot is found by a 64-bit fingerprint from a
  * keyed, strongly universal hash (two multilinear sums with random 64-bit
- * words, Lemire and Kaser 2014), so nobody without the words can aim at a
+ * words, Lemire and Kaser 2014), so no one without the words can aim at a
  * bucket, and a hit touches one line, where the dense part is full two.
  *
  * An entry that is no longer wanted expires; its fingerprint stays until another
@@ -210,7 +210,7 @@ static __always_inline bool table_take(struct table_slot *slot, __u64 fingerprin
 		return false;
 	if (*(volatile __u64 *)&slot->meta == meta)
 		return true;
-	*(volatile __u64 *)&slot->fingerprint = fingerprint; /* the same flow was opened anew in between */
+	*(volatile __u64 *)&slot->fingerprint = fingerprint; /* the same flow was opened again in between */
 	return false;
 }
 

@@ -18,7 +18,7 @@
  * Evictions are counted in fragment_evictions.
  *
  * The fragments of one datagram may be on several CPUs at once, and user space
- * on another. A first fragment publishes its entry, and asks for the waiting ones
+ * on another. A first fragment publishes its entry, and requests the waiting ones
  * after that, whether it saw them counted or not. User space looks at the entry
  * when it takes a fragment in: what is not known by then is released later. Where
  * two CPUs entered the datagram at once, a later fragment goes by the first one's
@@ -359,7 +359,7 @@ static __always_inline __u8 fragment_hold(ctx_t *ctx, struct pkt *p, struct flow
 		return FRAGMENT_WAITING;
 	if (control && control->held < params.hold && e->held < params.hold_each && hold(ctx, p, k, number)) {
 		held_add(1);
-		e->held++; /* in vain where the first one has come meanwhile; sweep counts held anew */
+		e->held++; /* in vain where the first one has come meanwhile; sweep counts held again */
 		return FRAGMENT_WAITING;
 	}
 	if ((__u8)was == FRAGMENT_WAITING && __sync_val_compare_and_swap(state, was, FRAGMENT_LOST) == was)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
  *
  * hold.h: gives an early fragment to user space, with the number of its entry in
- * fragments in place of a backend, and says when its first one came. Nobody reads the ring while weir is down: then the fragment is lost.
+ * fragments in place of a backend, and says when its first one came. No program reads the ring while weir is down: then the fragment is lost.
  */
 #pragma once
 

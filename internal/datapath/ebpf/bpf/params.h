@@ -26,7 +26,7 @@ struct parameters {
 	__u32 tick_ns;
 	__u32 fragment_slots;
 	__u32 bucket_slots;     /* of each bucket of flows; less than BUCKET_SLOTS only in tests */
-	__u32 home;             /* routes are asked for as if packets came in here; 0: as they come in */
+	__u32 home;             /* routes are requested as if packets came in here; 0: as they come in */
 	__u32 front;            /* mode mark: packets without a backend here go on to a queue (front.h) */
 };
 

@@ -6,7 +6,7 @@
  *
  * Each element of client_hops carries the stretch in which it was last looked up. Nobody
  * remembers an element beyond the stretch of its stamp, so one whose stamp is two
- * behind is read by nobody and may be taken: by a swap of the stamp, then the
+ * behind is read by no one and may be taken: by a swap of the stamp, then the
  * next hop is written, then the new stamp. Where all elements that a next hop may have are
  * taken, the packet goes by an element of its own CPU, and the next one looks
  * its next hop up again.
@@ -58,7 +58,7 @@ static __always_inline int route_of(ctx_t *ctx, struct pkt *p)
 
 	__builtin_memset(fib, 0, sizeof(*fib));
 	fib->ifindex = params.home ? params.home : ctx_ifindex(ctx);
-	fib->tot_len = 1; /* asks for the MTU */
+	fib->tot_len = 1; /* requests the MTU */
 	if (p->version == 4) {
 		fib->family = 2;
 		fib->ipv4_dst = dst[3];

@@ -37,7 +37,7 @@ SEC("tcx/ingress")
 int weir_tcx(struct __sk_buff *ctx) { return weir(ctx, false); }
 
 /* Run by BPF_PROG_TEST_RUN for fragments that waited in user space: sends the
- * frame by itself, for nobody carries out a verdict there. */
+ * frame by itself, for no program carries out a verdict there. */
 SEC("tcx/ingress")
 int weir_inject(struct __sk_buff *ctx)
 {

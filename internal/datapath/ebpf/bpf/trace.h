@@ -12,7 +12,7 @@
 
 /* Written by the tracer. */
 struct trace_filter {
-	__u64 until;    /* ns, CLOCK_MONOTONIC: a tracer that died is not served for ever */
+	__u64 until;    /* ns, CLOCK_MONOTONIC: a tracer that ended is not served for ever */
 	__u64 reasons;  /* bit per reason */
 	__u64 lost;     /* events that found the ring full */
 	__u32 addr[4];  /* network order */

@@ -20,8 +20,8 @@ enum turn_end {
 	TURN_SEGMENTS,    /* passed: several datagrams in one buffer (GRO, UDP_SEGMENT) */
 	TURN_TTL,         /* passed: the hop limit ends here */
 	TURN_TOO_BIG,     /* passed: larger than the MTU of the path */
-	TURN_NO_CHECKSUM, /* passed: none in IPv4, and IPv6 asks for one */
-	TURN_NO_WAY,      /* passed: no route, no neighbour, or not by redirect */
+	TURN_NO_CHECKSUM, /* passed: none in IPv4, and IPv6 requires one */
+	TURN_NO_NEXT_HOP, /* passed: no route, no neighbour, or not by redirect */
 	TURN_NO_ROOM,     /* passed: no room to move the frame */
 	TURN_UP,          /* relayed to the peer */
 	TURN_DOWN,        /* relayed to the client */
@@ -351,18 +351,18 @@ static __always_inline int turn_relay(ctx_t *ctx, struct pkt *p, int *verdict)
 		return TURN_OTHER;
 	if (entry->local) {
 		if (!ctx_delivers(ctx) || entry->version != p->version)
-			return TURN_NO_WAY;
+			return TURN_NO_NEXT_HOP;
 		if (ctx_load(ctx, 0, p->out.dmac, 12))
 			return TURN_UNSUITED;
 	} else {
 		int found = turn_hop(ctx, p, entry, at);
 
 		if (found < 0)
-			return TURN_NO_WAY;
+			return TURN_NO_NEXT_HOP;
 		index = found;
 		h = bpf_map_lookup_elem(&client_hops, &index);
 		if (!h)
-			return TURN_NO_WAY;
+			return TURN_NO_NEXT_HOP;
 		if (ip_len(entry->version) + r.length > h->out.mtu)
 			return TURN_TOO_BIG;
 		out = &h->out;

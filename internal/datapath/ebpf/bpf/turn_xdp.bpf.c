@@ -27,7 +27,7 @@ static __always_inline bool ctx_delivers(ctx_t *ctx) { return false; }
 
 #include "turn.h"
 
-/* Writes the checksum of a datagram at l4. One that was left to the card is made anew. */
+/* Writes the checksum of a datagram at l4. One that was left to the card is made again. */
 static __always_inline bool put_check(ctx_t *ctx, const struct pkt *p, const struct relay_entry *entry, const struct relay *r,
 				      __u16 check)
 {

@@ -151,7 +151,7 @@ struct out {
 _Static_assert(sizeof(struct out) == 20, "no padding");
 
 /* Where packets leave. Two copies in struct backend: the one that cur does not
- * name is written, then cur is flipped, so nobody sees half an address. */
+ * name is written, then cur is flipped, so no one sees half an address. */
 struct next_hop {
 	__u8 dmac[6];
 	__u8 smac[6];

@@ -158,7 +158,7 @@ static __always_inline __u32 vip_of(struct pkt *p)
 }
 
 /* The same as a function of its own, where nanoseconds matter less than size, of any
- * destination. The port is in network order; protocol 0 asks for the address only. */
+ * destination. The port is in network order; protocol 0 requests the address only. */
 __noinline __u32 vip_lookup(const struct addr *to, __u32 active, __u32 proto, __u32 port)
 {
 	__u32 found;

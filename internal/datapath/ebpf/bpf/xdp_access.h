@@ -40,7 +40,7 @@ static __always_inline int ctx_redirect(ctx_t *ctx, const struct pkt *p, __u32 i
 	return bpf_redirect(ifindex, 0);
 }
 
-/* The client's neighbour is not resolved: user space asks for it. Meanwhile the
+/* The client's neighbour is not resolved: user space requests it. Meanwhile the
  * kernel may forward the packet, unless the VIP is an address of its own. */
 static __always_inline int ctx_resolve(ctx_t *ctx, struct pkt *p)
 {

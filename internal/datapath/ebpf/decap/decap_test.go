@@ -125,17 +125,13 @@ func TestRootOpensWhatTheBalancerSends(t *testing.T) {
 					"gue v4":  packet.AppendGUE(nil, from4, to4, 50000, inner),
 					"gue v6":  packet.AppendGUE(nil, from6, to6, 50000, inner),
 				} {
-					want, err := packet.Decapsulate(made)
-					if err != nil {
-						t.Fatal(err)
-					}
 					for tags := range 3 {
 						if hook == TCX && tags > 0 {
 							continue // the kernel takes tags off before this hook
 						}
 						outcome, out := b.run(frame(tags, made))
-						if outcome != outer[:len(outer)-3] || !bytes.Equal(out, frame(tags, want)) {
-							t.Errorf("%s, %d tags: %s\n%x, want\n%x", outer, tags, outcome, out, frame(tags, want))
+						if outcome != outer[:len(outer)-3] || !bytes.Equal(out, frame(tags, inner)) {
+							t.Errorf("%s, %d tags: %s\n%x, want\n%x", outer, tags, outcome, out, frame(tags, inner))
 						}
 					}
 				}

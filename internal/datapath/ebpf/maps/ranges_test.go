@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestCellsGiveDisjointRunsAndTakeThemBack(t *testing.T) {
+func TestRangesAreDisjointAndReused(t *testing.T) {
 	const size = 1024
 	c := NewRanges(make([]uint16, size))
 	r := rand.New(rand.NewPCG(3, 4))

@@ -20,7 +20,7 @@ type Sizes struct {
 	Buckets, FragmentBuckets   int // of four
 	BucketSlots, FragmentSlots int // used in each; below four only where the limit is
 	VIPs                       int // places of one generation
-	MaglevCells, OwnerCells    int
+	MaglevRanges, OwnerRanges  int
 	flows, fragments           int // as the spec says
 }
 
@@ -32,8 +32,8 @@ func SizesFor(limits lb.Limits) Sizes {
 	// A datagram in mode NAT has two entries.
 	s.FragmentBuckets, s.FragmentSlots = buckets(limits.Fragments)
 	s.VIPs = 1 << bits.Len(8*lb.MaxVIPs-1)
-	s.MaglevCells = 1 << 23
-	s.OwnerCells = 1 << 22
+	s.MaglevRanges = 1 << 23
+	s.OwnerRanges = 1 << 22
 	return s
 }
 
@@ -77,7 +77,7 @@ func (s Sizes) Adapt(spec *ebpf.CollectionSpec) {
 	for name, entries := range map[string]int{
 		bpf.MapFlows: s.Buckets, bpf.MapReplies: s.Buckets, bpf.MapFlowEntries: s.Buckets * bpf.BucketSlots,
 		bpf.MapFragments: s.FragmentBuckets, bpf.MapFragmentEntries: s.FragmentBuckets * bpf.BucketSlots,
-		bpf.MapVips: 2 * s.VIPs, bpf.MapMaglev: s.MaglevCells / 4, bpf.MapOwners: s.OwnerCells / 4,
+		bpf.MapVips: 2 * s.VIPs, bpf.MapMaglev: s.MaglevRanges / 4, bpf.MapOwners: s.OwnerRanges / 4,
 		bpf.MapBackendCounts: bpf.MaxBackends * ebpf.MustPossibleCPU(),
 	} {
 		if m := spec.Maps[name]; m != nil {

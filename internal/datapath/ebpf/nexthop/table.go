@@ -55,9 +55,9 @@ type Table struct {
 type place struct{ index, family int }
 
 type watch struct {
-	hop    Hop
-	report func(Hop)
-	asked  time.Time // when the neighbour was last requested
+	hop       Hop
+	report    func(Hop)
+	requested time.Time // when the neighbour was last requested
 }
 
 // Retry is how often a failed neighbour is probed again.
@@ -160,7 +160,7 @@ func (t *Table) unknown() bool {
 func (t *Table) Probe(a netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	hop := t.resolveLocked(a, &watch{asked: time.Now()})
+	hop := t.resolveLocked(a, &watch{requested: time.Now()})
 	if hop.State == Ready || hop.IfIndex == 0 {
 		return
 	}
@@ -443,8 +443,8 @@ func (t *Table) neighbour(hop *Hop, w *watch) {
 			break
 		}
 	}
-	if now := time.Now(); now.Sub(w.asked) >= Retry {
-		w.asked = now
+	if now := time.Now(); now.Sub(w.requested) >= Retry {
+		w.requested = now
 		t.manage(hop, family)
 	}
 }

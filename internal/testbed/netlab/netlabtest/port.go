@@ -27,7 +27,7 @@ func UDPPortPair(t testing.TB) uint16 {
 
 func udpPorts(t testing.TB, count int) uint16 {
 	t.Helper()
-	first, last := portsBeside(kernelPorts())
+	first, last := portsOutside(kernelPorts())
 	for range 1000 {
 		port := 0
 		if first > 0 {
@@ -82,8 +82,8 @@ func kernelPorts() (low, high int) {
 	return low, high
 }
 
-// portsBeside returns the ports below the kernel's own, or above, 0 where it has them all.
-func portsBeside(low, high int) (first, last int) {
+// portsOutside returns the ports below the kernel's own, or above, 0 where it has them all.
+func portsOutside(low, high int) (first, last int) {
 	const few, many = 500, 8000
 	switch {
 	case low-1024 >= few:

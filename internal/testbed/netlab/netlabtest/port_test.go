@@ -31,7 +31,7 @@ func TestUDPPortsAreFreeAndStayOnesOwn(t *testing.T) {
 	}
 	// The kernel's own choice never meets them, where it leaves some.
 	low, high := kernelPorts()
-	if first, _ := portsBeside(low, high); first == 0 {
+	if first, _ := portsOutside(low, high); first == 0 {
 		return
 	}
 	for range 500 {
@@ -46,7 +46,7 @@ func TestUDPPortsAreFreeAndStayOnesOwn(t *testing.T) {
 	}
 }
 
-func TestPortsBesideTheKernels(t *testing.T) {
+func TestPortsOutsideTheKernelsRange(t *testing.T) {
 	for _, c := range [][4]int{
 		{32768, 60999, 24768, 32767},
 		{2000, 65535, 1024, 1999},
@@ -55,7 +55,7 @@ func TestPortsBesideTheKernels(t *testing.T) {
 		{1100, 65500, 0, 0},
 		{1024, 30000, 57535, 65535},
 	} {
-		if first, last := portsBeside(c[0], c[1]); first != c[2] || last != c[3] {
+		if first, last := portsOutside(c[0], c[1]); first != c[2] || last != c[3] {
 			t.Errorf("the kernel has %d to %d: %d to %d, want %d to %d", c[0], c[1], first, last, c[2], c[3])
 		}
 	}
