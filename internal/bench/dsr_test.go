@@ -96,12 +96,14 @@ func unsafeBytes(m mmsghdr) []byte { return bytesOf(m.header.Iov) }
 
 func TestDSRConfigNamesWhatIsWrong(t *testing.T) {
 	good := GridConfig{Rounds: 1, Duration: time.Second}
-	if err := good.ValidateDSR(); err != nil {
+	short := GridConfig{Rounds: 1, Duration: 300 * time.Millisecond, Loads: []string{"iperf2", loadFrames}}
+	if err := errors.Join(good.ValidateDSR(), short.ValidateDSR()); err != nil {
 		t.Error(err)
 	}
 	for want, change := range map[string]func(*GridConfig){
-		"0 rounds":      func(c *GridConfig) { c.Rounds = 0 },
-		"whole seconds": func(c *GridConfig) { c.Duration = 1500 * time.Millisecond },
+		"0 rounds":                   func(c *GridConfig) { c.Rounds = 0 },
+		"iperf3 wants whole seconds": func(c *GridConfig) { c.Duration = 1500 * time.Millisecond },
+		"whole tenths":               func(c *GridConfig) { c.Duration, c.Loads = 50*time.Millisecond, []string{loadFrames} },
 		`no path "x"; there are routing, iptables-dnat`: func(c *GridConfig) { c.Paths = []string{"x"} },
 		`no load "x"; there are iperf2`:                 func(c *GridConfig) { c.Loads = []string{"x"} },
 		`no family "x"; there are ipv4`:                 func(c *GridConfig) { c.Families = []string{"x"} },
