@@ -128,7 +128,7 @@ func TestRootBenchNFQueue(t *testing.T) {
 	}
 	netlabtest.Tools(t, "iperf", "iptables", "ip6tables", "ethtool")
 	page := filepath.Join(t.TempDir(), "nfqueue.html")
-	out, err := clitest.Execute(t, "bench", "run", "nfqueue", "--rounds", "1", "--duration", "300ms", "--loads", "tcp,tcp8-sources,udp,fragments,flood,pingpong",
+	out, err := clitest.Execute(t, "bench", "run", "nfqueue", "--rounds", "1", "--duration", "200ms", "--loads", "tcp,tcp8-sources,udp,fragments,flood,pingpong",
 		"--bandwidths", "20M", "--fragment-rates", "500", "--families", "ipv4,ipv6", "--json", "--report", page)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
