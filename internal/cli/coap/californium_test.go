@@ -92,10 +92,15 @@ func startCalifornium(t testing.TB, cidLength int, identity, secret, suite strin
 	return startJava(t, "weir.Client", strconv.Itoa(cidLength), identity, secret, suite)
 }
 
+// java is a class as a process. It ends before its code is worth more than the first compiler's time.
+func java(classes, class string, args ...string) *exec.Cmd {
+	return exec.Command("java", append([]string{"-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", classes, class}, args...)...)
+}
+
 // startJava runs a class of the harness until the test ends.
 func startJava(t testing.TB, class string, args ...string) *californium {
 	t.Helper()
-	process := exec.Command("java", append([]string{"-Xmx128m", "-cp", buildCalifornium(t), class}, args...)...)
+	process := java(buildCalifornium(t), class, args...)
 	process.Stderr = os.Stderr
 	in, err := process.StdinPipe()
 	if err != nil {
