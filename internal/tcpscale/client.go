@@ -82,7 +82,7 @@ type slot struct {
 	began      time.Duration // of the connect
 	lost       time.Duration // when it was lost, until it is back; 0: it was not
 	fd         int32
-	generation int32 // of the descriptor, which tells an old event from a new one
+	generation int32 // of the descriptor, which distinguishes an old event from a new one
 	seq, echo  uint32
 	beat       uint32 // tick of the next heartbeat
 	echoed     uint32 // tick of the last echo

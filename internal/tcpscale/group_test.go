@@ -140,7 +140,7 @@ func TestStoppedServerIsFoundByItsSilence(t *testing.T) {
 	}
 }
 
-// A machine that stops all workers for longer than the heartbeats' timeout: nobody may be called silent for that.
+// A machine that stops all workers for longer than the heartbeats' timeout: no one may be called silent for that.
 func TestStoppedMachineLosesNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

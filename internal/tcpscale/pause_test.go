@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The client is stopped for 5 s: nobody is lost, every beat that was due counts from when it was due, and connections
+// The client is stopped for 5 s: no one is lost, every beat that was due counts from when it was due, and connections
 // whose beat was due later are not late.
 func TestLatencyCountsFromTheIntendedTime(t *testing.T) {
 	if testing.Short() {

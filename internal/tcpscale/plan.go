@@ -66,7 +66,7 @@ func ServerWorkers(base ServerConfig, workers int) []WorkerConfig {
 	return configs
 }
 
-// ClientWorkers spreads a client over workers: connections evenly, sources in turn. Where nobody has named sources, the
+// ClientWorkers spreads a client over workers: connections evenly, sources in turn. Where no one has named sources, the
 // targets are on loopback, and one source has too few ports, each worker gets addresses of 127.0.0.0/8 of its own, or of
 // its own towards its target where workers are apart: the same addresses again are less for the kernel to look through.
 // Workers beyond the first six wait for an OpRamp; the rate is that of all.

@@ -55,7 +55,7 @@ func TestClientWorkersSpread(t *testing.T) {
 	}
 }
 
-// Apart: a target and a range of source ports for each worker, so that nobody needs more addresses than the others.
+// Apart: a target and a range of source ports for each worker, so that no one needs more addresses than the others.
 func TestWorkersApart(t *testing.T) {
 	config, server := clientDefaults, ServerConfig{Apart: true}
 	for port := range uint16(52) {
@@ -125,7 +125,7 @@ func TestPlateausAreNamed(t *testing.T) {
 	nobody.Watch(0, &refused)
 	refused.Failures = map[string]uint64{"refused": 10}
 	if p := nobody.Watch(6*time.Second, &refused); p == nil || p.At != 0 || p.Kind != "refused" || p.Remedy != Refused.Remedy() || p.Ceiling != "no connection gets through" || !strings.Contains(p.Text, Refused.Remedy()) {
-		t.Errorf("nobody listens: %+v", p)
+		t.Errorf("no program listens: %+v", p)
 	}
 	if name, ok := share(7000); ok {
 		t.Errorf("7000 is %q", name)
@@ -134,7 +134,7 @@ func TestPlateausAreNamed(t *testing.T) {
 	r := Report{At: time.Unix(100, 0), Connections: Connections{Target: 10000, Established: 1024}}
 	f.Watch(0, &r)
 	if p := f.Watch(10*time.Second, &r); p != nil {
-		t.Errorf("a plateau, and nobody has reported since: %+v", p)
+		t.Errorf("a plateau, and no one has reported since: %+v", p)
 	}
 	r.At = time.Unix(106, 0)
 	if p := f.Watch(11*time.Second, &r); p == nil {

@@ -53,14 +53,14 @@ func TestReplicaWorkersAreClientsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// The sum says from its first report on who it is, whichever worker speaks first: another PID would be another client.
+// The sum says from its first report on who it is, whichever worker reports first: another PID would be another client.
 func TestMergedReportsKeepTheirIdentity(t *testing.T) {
 	workers := []*groupWorker{{cmd: &exec.Cmd{Process: &os.Process{Pid: 7}}, number: 4}, {cmd: &exec.Cmd{Process: &os.Process{Pid: 8}}, number: 5}}
 	if r := mergeWorkers(workers); r.Role != "" || r.PID != 0 {
 		t.Errorf("of nothing: %+v", r)
 	}
 	for i := range 2 {
-		number := 1 - i // the second one speaks first
+		number := 1 - i // the second one reports first
 		workers[number].report = &Report{Role: RoleClient, PID: 7 + number, Worker: 4 + number, FullAt: time.Now()}
 		if r := mergeWorkers(workers); r.PID != 7 || r.Worker != 4 || r.FullAt.IsZero() != (i == 0) {
 			t.Errorf("with %d reports: PID %d, worker %d, full at %v", i+1, r.PID, r.Worker, r.FullAt)
@@ -117,7 +117,7 @@ func TestCeilingBelowEveryShare(t *testing.T) {
 	server := startTestServer(t, place, "one", "127.0.0.1:0", 1)
 	config := clientDefaults
 	config.Targets, config.Connections, config.ID, config.Rate = server.Listen, 30, "pod", 60
-	config.Sources = []netip.Addr{netip.MustParseAddr("127.77.7.8")} // its ports are nobody else's
+	config.Sources = []netip.Addr{netip.MustParseAddr("127.77.7.8")} // its ports are no other program's
 	_ = place.do(func() error { config.PortLow, config.PortHigh = freePorts(t, 60); return nil })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -137,7 +137,7 @@ func TestWholeReplicasAtACeiling(t *testing.T) {
 	server := startTestServer(t, place, "one", "127.0.0.1:0", 1)
 	config := clientDefaults
 	config.Targets, config.Connections, config.ID = server.Listen, 30, "pod"
-	config.Sources = []netip.Addr{netip.MustParseAddr("127.77.7.7")} // its ports are nobody else's
+	config.Sources = []netip.Addr{netip.MustParseAddr("127.77.7.7")} // its ports are no other program's
 	_ = place.do(func() error { config.PortLow, config.PortHigh = freePorts(t, 100); return nil })
 	var each []Report
 	run := ClientRun{

@@ -37,7 +37,7 @@ func here() tcpscale.Launcher {
 	}}
 }
 
-// The kernel's own NAT, told to give out ports as a cloud does, lets through what the planner says, to the connection. The
+// The kernel's own NAT, configured to give out ports as a cloud does, lets through what the planner says, to the connection. The
 // planner's figures stand here once more. Weir's NAT: TestRootSnatLab in internal/cli/snat.
 func TestRootKernelNATMeetsThePlan(t *testing.T) {
 	netlabtest.Root(t)

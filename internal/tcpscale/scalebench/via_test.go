@@ -104,7 +104,7 @@ func weirBinary(t *testing.T) string {
 	return name
 }
 
-// A backend is killed and the balancer too, which comes back: the backend's connections move, nobody else's are lost.
+// A backend is killed and the balancer too, which comes back: the backend's connections move, no others are lost.
 func TestRootConnectionsSurviveTheBalancer(t *testing.T) {
 	t.Parallel()
 	netlabtest.Root(t)
