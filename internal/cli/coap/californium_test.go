@@ -282,6 +282,7 @@ func TestCaliforniumMovesThroughNAT(t *testing.T) {
 		{"TLS_PSK_WITH_AES_128_CCM", 6},
 	} {
 		t.Run(fmt.Sprintf("%s/cid%d", c.suite, c.cidLength), func(t *testing.T) {
+			t.Parallel()
 			buildCalifornium(t) // first: it may skip
 			s := coaptest.Start(t, 1, "--dtls-only", "--dtls", "127.0.0.1:0", "--node-id", "5")
 			nat := newPortNAT(t, strings.TrimPrefix(s.Uris[0], "coaps://"))
