@@ -31,8 +31,11 @@ func DSRLoads() []string { return describe(dsrLoads()) }
 func (c *GridConfig) ValidateDSR() error { return c.validateDSR(dsrPaths(), dsrLoads()) }
 
 func (c *GridConfig) validateDSR(paths []*path, loads []*load) error {
-	if c.Duration < time.Second || c.Duration > time.Minute || c.Duration%time.Second != 0 {
-		return fmt.Errorf("%v for each load: want whole seconds, 1 to 60", c.Duration)
+	if c.Duration < time.Second/10 || c.Duration > time.Minute || c.Duration%(time.Second/10) != 0 {
+		return fmt.Errorf("%v for each load: want 0.1 to 60 seconds, in whole tenths", c.Duration)
+	}
+	if c.Duration%time.Second != 0 && slices.ContainsFunc(loads, func(l *load) bool { return l.name == loadIperf3 && wanted(c.Loads, l.name) }) {
+		return fmt.Errorf("%v for each load: %s wants whole seconds", c.Duration, loadIperf3)
 	}
 	return c.validate(paths, loads)
 }

@@ -24,6 +24,8 @@ const (
 	floodPort  = 9000
 )
 
+const loadIperf3 = "iperf3"
+
 // The loads of small datagrams; the others are TCP streams.
 const (
 	loadUDP    = "udp"    // from a packet socket: the gateway's interface is handed socket buffers, as by a local program
@@ -33,7 +35,7 @@ const (
 func dsrLoads() []*load {
 	loads := []*load{
 		{name: "iperf2", about: "TCP, iperf version 2 with -w 64K", tools: []string{"iperf"}, server: "iperf2", serve: serveIperf2, run: runIperf2},
-		{name: "iperf3", about: "TCP, iperf3 as it is", tools: []string{"iperf3"}, server: "iperf3", serve: serveIperf3, run: runIperf3},
+		{name: loadIperf3, about: "TCP, iperf3 as it is", tools: []string{"iperf3"}, server: "iperf3", serve: serveIperf3, run: runIperf3},
 		{name: loadUDP, about: "UDP of 18 bytes, 1024 flows, from a packet socket: socket buffers, as of a local program", run: runFlood},
 		{name: loadFrames, about: "the same from the kernel's frame generator: bare frames, as of a network card", run: runLive},
 	}

@@ -28,7 +28,7 @@ func TestBenchCoap(t *testing.T) {
 	if !clitest.OwnProcess(t) {
 		return
 	}
-	out, _, err := clitest.Both(t, "bench", "coap", "--clients", "30", "--duration", "1s", "--warmup", "500ms", "--roads", "cluster,cluster-wrong-node", "--json")
+	out, _, err := clitest.Both(t, "bench", "coap", "--clients", "30", "--duration", "1s", "--warmup", "100ms", "--roads", "cluster,cluster-wrong-node", "--json")
 	var results []*measure.Result
 	if err != nil || json.Unmarshal([]byte(out), &results) != nil || len(results) != 2 {
 		t.Fatalf("%v\n%s", err, out)

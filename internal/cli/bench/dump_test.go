@@ -13,6 +13,9 @@ import (
 // Every data path lists all of its flows while datagrams go through them, and loses none of these.
 func TestRootBenchDump(t *testing.T) {
 	netlabtest.Root(t)
+	if !clitest.OwnProcess(t) {
+		return
+	}
 	netlabtest.Tools(t, "iptables")
 	const flows = 4096
 	out, err := clitest.Execute(t, "bench", "run", "dump", "--flows", "4096", "--rate", "2000", "--duration", "2s", "--json")

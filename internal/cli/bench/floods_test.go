@@ -13,18 +13,27 @@ import (
 )
 
 // Real clients get through a flood, and what they had before stays: on the DTLS node, the balancers, the TURN gateway and the
-// probes. The page can be drawn again from the JSON.
-func TestRootBenchFloods(t *testing.T) {
+// probes. The page can be drawn again from the JSON. A flood waits more than it works: three go on at a time.
+func TestRootBenchFloodsOfSessions(t *testing.T) {
+	bearFloods(t, "dtls-half-open/coap", "one-identity/coap", "idle-connections/admin-coap", "turn-allocate/turn")
+}
+
+func TestRootBenchFloodsOfFlows(t *testing.T) {
+	bearFloods(t, "udp-flows/udp", "udp-flows/nat-xdp", "udp-flows/cid-xdp")
+}
+
+func TestRootBenchFloodsOfFragments(t *testing.T) {
+	bearFloods(t, "later-fragments/nat-tcx", "reordered/nfqueue-fast", "first-fragments/nfqueue-split")
+}
+
+func bearFloods(t *testing.T, floods ...string) {
+	t.Helper()
 	netlabtest.Root(t)
 	if !clitest.OwnProcess(t) {
 		return
 	}
 	netlabtest.Tools(t, "iptables")
 	page := filepath.Join(t.TempDir(), "floods.html")
-	floods := []string{
-		"dtls-half-open/coap", "one-identity/coap", "udp-flows/udp", "udp-flows/nat-xdp", "udp-flows/cid-xdp",
-		"later-fragments/nat-tcx", "reordered/nfqueue-fast", "first-fragments/nfqueue-split", "turn-allocate/turn", "idle-connections/admin-coap",
-	}
 	out, err := clitest.Execute(t, "bench", "run", "floods", "--quick", "--duration", "3s", "--only", strings.Join(floods, ","), "--json", "--report", page)
 	if err != nil {
 		t.Errorf("%v", err)

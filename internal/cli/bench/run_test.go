@@ -24,7 +24,7 @@ func TestRootBenchDSR(t *testing.T) {
 	netlabtest.Tools(t, "iperf")
 	page := filepath.Join(t.TempDir(), "dsr.html")
 	paths := []string{"weir-nat-xdp", "weir-l2dsr-tcx", "weir-l3dsr-xdp"}
-	out, err := clitest.Execute(t, "bench", "run", "dsr", "--rounds", "1", "--duration", "1s", "--loads", "iperf2,frames", "--json", "--report", page, "--only", strings.Join(paths, ","))
+	out, err := clitest.Execute(t, "bench", "run", "dsr", "--rounds", "1", "--duration", "300ms", "--loads", "iperf2,frames", "--json", "--report", page, "--only", strings.Join(paths, ","))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -53,7 +53,7 @@ func TestRootBenchLive(t *testing.T) {
 		return
 	}
 	page := filepath.Join(t.TempDir(), "live.html")
-	out, err := clitest.Execute(t, "bench", "ebpf", "--live", "--rounds", "1", "--only", "weir-cid", "--hook", "xdp", "--families", "ipv6", "--json", "--report", page)
+	out, err := clitest.Execute(t, "bench", "ebpf", "--live", "--rounds", "1", "--duration", "300ms", "--only", "weir-cid", "--hook", "xdp", "--families", "ipv6", "--json", "--report", page)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -109,9 +109,10 @@ func TestBenchListAndBadReports(t *testing.T) {
 		}
 	}
 	for want, args := range map[string][]string{
-		`no path "weir"`:     {"--only", "weir"},
-		"0 rounds":           {"--rounds", "0"},
-		"want whole seconds": {"--duration", "0"},
+		`no path "weir"`:             {"--only", "weir"},
+		"0 rounds":                   {"--rounds", "0"},
+		"0s for each load: want":     {"--duration", "0"},
+		"iperf3 wants whole seconds": {"--duration", "500ms"},
 	} {
 		if _, err := clitest.Execute(t, append([]string{"bench", "run", "dsr"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", args, err)
@@ -127,7 +128,7 @@ func TestRootBenchNFQueue(t *testing.T) {
 	}
 	netlabtest.Tools(t, "iperf", "iptables", "ip6tables", "ethtool")
 	page := filepath.Join(t.TempDir(), "nfqueue.html")
-	out, err := clitest.Execute(t, "bench", "run", "nfqueue", "--rounds", "1", "--duration", "0.5s", "--loads", "tcp,tcp8-sources,udp,fragments,flood,pingpong",
+	out, err := clitest.Execute(t, "bench", "run", "nfqueue", "--rounds", "1", "--duration", "200ms", "--loads", "tcp,tcp8-sources,udp,fragments,flood,pingpong",
 		"--bandwidths", "20M", "--fragment-rates", "500", "--families", "ipv4,ipv6", "--json", "--report", page)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

@@ -3,7 +3,6 @@ package coap
 import (
 	"context"
 	"net"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -21,7 +20,7 @@ func TestCaliforniumServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	process := exec.Command("java", "-Xmx128m", "-cp", classes, "weir.Server", host, port, "100")
+	process := java(classes, "weir.Server", host, port, "100")
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
 	}

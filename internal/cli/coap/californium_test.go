@@ -92,10 +92,15 @@ func startCalifornium(t testing.TB, cidLength int, identity, secret, suite strin
 	return startJava(t, "weir.Client", strconv.Itoa(cidLength), identity, secret, suite)
 }
 
+// java is a class as a process. It ends before its code is worth more than the first compiler's time.
+func java(classes, class string, args ...string) *exec.Cmd {
+	return exec.Command("java", append([]string{"-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", classes, class}, args...)...)
+}
+
 // startJava runs a class of the harness until the test ends.
 func startJava(t testing.TB, class string, args ...string) *peer {
 	t.Helper()
-	c := runPeer(t, exec.Command("java", append([]string{"-Xmx128m", "-cp", buildCalifornium(t), class}, args...)...))
+	c := runPeer(t, java(buildCalifornium(t), class, args...))
 	c.ready()
 	return c
 }
@@ -277,6 +282,7 @@ func TestCaliforniumMovesThroughNAT(t *testing.T) {
 		{"TLS_PSK_WITH_AES_128_CCM", 6},
 	} {
 		t.Run(fmt.Sprintf("%s/cid%d", c.suite, c.cidLength), func(t *testing.T) {
+			t.Parallel()
 			buildCalifornium(t) // first: it may skip
 			s := coaptest.Start(t, 1, "--dtls-only", "--dtls", "127.0.0.1:0", "--node-id", "5")
 			nat := newPortNAT(t, strings.TrimPrefix(s.Uris[0], "coaps://"))

@@ -60,6 +60,7 @@ Benchmark started\.
 
 // Every test runs that the server knows; one that it does not know is shown with its error and stops nothing.
 func TestCoapBenchAll(t *testing.T) {
+	clitest.TakesSeconds(t)
 	addresses := clitest.FreeAddresses(t, 2)
 	clitest.Start(t, "server", "coap", "server", "--workers", "1", "--listen", addresses[0], "--dtls", addresses[1])
 	args := []string{
@@ -107,6 +108,7 @@ func TestCoapBenchAll(t *testing.T) {
 
 // An answer is printed whole whatever the method, and a refused key is called one by every command.
 func TestCoapGetIsWholeOrSaysWhyNot(t *testing.T) {
+	clitest.TakesSeconds(t)
 	addresses := clitest.FreeAddresses(t, 2)
 	clitest.Start(t, "server", "coap", "server", "--workers", "1", "--listen", addresses[0], "--dtls", addresses[1])
 	for _, uri := range []string{"coap://" + addresses[0], "coaps://" + addresses[1]} {

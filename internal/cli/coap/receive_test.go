@@ -26,7 +26,7 @@ func TestReceiveThroughALossyBalancer(t *testing.T) {
 	page := filepath.Join(t.TempDir(), "page.html")
 	var got v1.CoAPReceive
 	for _, count := range []string{"400", "200"} { // it goes on where it was
-		out, _, err := clitest.Both(t, "coap", "receive", "coap://"+vip+"/requests", "--interval", "20ms", "--timeout", "15s", "--count", count,
+		out, _, err := clitest.Both(t, "coap", "receive", "coap://"+vip+"/requests", "--interval", "20ms", "--timeout", "6s", "--count", count,
 			"--state", state, "--part", "1200ms", "--report", page, "--json", "--quiet")
 		if err != nil || json.Unmarshal([]byte(out), &got) != nil {
 			t.Fatalf("%v\n%s", err, out)

@@ -77,10 +77,16 @@ func turnBench(t *testing.T, paths []string, clients int, args ...string) []turn
 }
 
 func TestTurnBenchThroughTurncats(t *testing.T) {
+	if !clitest.OwnProcess(t) {
+		return
+	}
 	turnBench(t, []string{"direct", "weir cat"}, 2, "--clients", "2", "--generator", "builtin")
 }
 
 func TestTurnBenchWithChannelData(t *testing.T) {
+	if !clitest.OwnProcess(t) {
+		return
+	}
 	turnBench(t, []string{"direct", "weir"}, 3, "--clients", "3", "--road", "direct-channel")
 }
 
@@ -108,6 +114,9 @@ func TestTurnBenchWithStunner(t *testing.T) {
 
 // Over TCP, each way; behind turncats too.
 func TestTurnBenchOverTCP(t *testing.T) {
+	if !clitest.OwnProcess(t) {
+		return
+	}
 	netlabtest.Tools(t, "turnserver")
 	for _, direction := range []string{bench.DirectionUp, bench.DirectionDown} {
 		results := turnBench(t, []string{"direct", "weir", "coturn"}, 2, "--clients", "2", "--road", "direct-channel", "--transport", "tcp", "--direction", direction, "--with", "coturn")
@@ -144,6 +153,9 @@ func TestRootTurnBenchOffload(t *testing.T) {
 
 // One size over the gateway: what it costs at a rate, and what rate it carries.
 func TestTurnBenchSweeps(t *testing.T) {
+	if !clitest.OwnProcess(t) {
+		return
+	}
 	out, err := clitest.Execute(t, "turn", "bench", "--sweep", "--sizes", "100", "--rates", "2k", "--rounds", "1", "--probe", "200ms", "--most", "4k", "--duration", "300ms", "--road", "direct-channel", "--json")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

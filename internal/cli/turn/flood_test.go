@@ -50,7 +50,7 @@ func TestAllocateFloodLosesNoProvenClient(t *testing.T) {
 		relayed <- outcome{report, err}
 	}()
 	newcomer := make(chan error, 1)
-	flood.Count = 300_000
+	flood.Count = 150_000
 	go func() {
 		late := config
 		late.Clients = 20
