@@ -16,6 +16,9 @@ import (
 
 // Every command has a page that man shows without a warning, with what --help says.
 func TestManualPages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	t.Parallel()
 	man, err := exec.LookPath("man")
 	if err != nil {
