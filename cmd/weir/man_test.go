@@ -16,6 +16,10 @@ import (
 
 // Every command has a page that man shows without a warning, with what --help says.
 func TestManualPages(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	t.Parallel()
 	man, err := exec.LookPath("man")
 	if err != nil {
 		if os.Getenv("WEIR_ROOT") == "1" {

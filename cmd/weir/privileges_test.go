@@ -193,7 +193,7 @@ func TestRootPrivileges(t *testing.T) {
 		}
 	}
 	rest := privilege.Commands()
-	for _, first := range []string{"weir nat", privilege.LabUp, privilege.BenchNFQueue, ""} { // each part begins where the one before ends
+	for _, first := range []string{"weir nat", privilege.LabUp, privilege.TCPNamespace, privilege.BenchNFQueue, privilege.BenchDump, privilege.BenchLive, ""} { // each part begins where the one before ends
 		n := slices.IndexFunc(rest, func(c privilege.Command) bool { return c.Name == first })
 		if first == "" {
 			n = len(rest)

@@ -334,6 +334,9 @@ func TestStateRefused(t *testing.T) {
 
 // A file made to be slow, of heads that promise bodies that do not fit, costs a bounded time and is counted as lost.
 func TestScanIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	text := appendFileHeader(nil)
 	head := appendFrame(nil, frame{kind: kindPut, sequence: 1, body: make([]byte, MaxRecord)})[:frameHeader]
 	for len(text) < 8<<20 {

@@ -163,6 +163,9 @@ func every(all []int64) (some []int64) {
 
 // What connections need, for each way to translate them, each figure given and to be found; and how cells compare.
 func TestSizesAndCellsAreAsBefore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	var text strings.Builder
 	for _, spec := range []snat.StageSpec{
 		{Kind: snat.AzureLB},

@@ -172,6 +172,9 @@ func TestWarnings(t *testing.T) {
 // Random paths: the plan is the maximum flow of the network drawn out in full, no stage carries more than it has, more
 // of anything never holds less, and what is said to break first does.
 func TestPlanIsTheMinimumCut(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	random := rand.New(rand.NewPCG(4, 2))
 	short, simulated := 0, 0
 	for range 400 {

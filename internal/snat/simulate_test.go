@@ -34,6 +34,9 @@ func seconds(n float64) *time.Duration {
 
 // What goes on for ever under too many arrivals is what the plan says: ports / (lifetime + hold-down).
 func TestSaturatedPortsComeBackAtThePlannedRate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for name, c := range map[string]struct {
 		path    []snat.StageSpec
 		traffic snat.Traffic
@@ -281,6 +284,9 @@ func TestARunSaysWhatBrokeFirst(t *testing.T) {
 
 // A UDP flow ends in silence: its port comes back after the idle time-out and the hold-down; no program sends the first packet again.
 func TestUDPFlows(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for name, c := range map[string]struct {
 		path []snat.StageSpec
 		dsts int

@@ -108,6 +108,9 @@ func TestBenchMovesFromAddressToAddress(t *testing.T) {
 
 // A server that falls silent costs requests and sessions, and the clients come back with new handshakes.
 func TestBenchLoss(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	p := newPeer(t, true)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -197,6 +200,9 @@ func TestResultJSON(t *testing.T) {
 
 // A client makes a new session after so many requests.
 func TestBenchRepeatsHandshakes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	p := newPeer(t, true)
 	r, err := Bench(t.Context(), BenchConfig{URI: p.uri, Clients: 5, Requests: 6, HandshakeEvery: 2}, nil)
 	if err != nil {

@@ -197,6 +197,9 @@ func (s *receiveServer) serve(t *testing.T, m *message.Message, send func([]byte
 
 // What the test says was lost is what was lost, both ways, and it can be interrupted and go on.
 func TestReceive(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	s := &receiveServer{lose: func(n int64) (there, back bool) { return n%10 == 3, n%10 == 6 }}
 	uri := scripted(t, func(m *message.Message, send func([]byte)) { s.serve(t, m, send) })
 	l := NewLedger("device", time.Minute)

@@ -269,6 +269,9 @@ func TestOpenSSLClientsWithRSA(t *testing.T) {
 }
 
 func TestGnuTLSClients(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	gnutls := program(t, "gnutls-cli", "gnutls-bin")
 	a, cfg := certified(t, "P-256", handshake.ClientAuthWanted)
 	cfg.PSK, cfg.CIDs = psk, nil

@@ -95,6 +95,9 @@ func (n *network) connected() (sessions int) {
 // A flood of handshakes that stop half-way must not keep clients out: ten times the 300 per second that did (4 addresses, none
 // of 10 clients got through).
 func TestHalfOpenFlood(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	nat := netip.MustParseAddr("192.0.2.1")
 	one := func(i int) netip.AddrPort { return netip.AddrPortFrom(nat, uint16(1024+i%60000)) }
 	four := func(i int) netip.AddrPort {

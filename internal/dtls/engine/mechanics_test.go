@@ -101,6 +101,9 @@ func TestFragmentedHello(t *testing.T) {
 
 // A wrong key is refused with ECDHE_PSK as with PSK.
 func TestWrongKeyWithECDHE(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	var alert handshake.AlertError
 	e, _ := serve(t, engine.Config{Workers: 1})
 	cfg := pskClient

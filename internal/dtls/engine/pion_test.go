@@ -115,6 +115,9 @@ func TestCloseNotifyEndsTheSession(t *testing.T) {
 }
 
 func TestWrongKey(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	e, _ := serve(t, engine.Config{Workers: 1})
 	var group sync.WaitGroup
 	var texts [2]string

@@ -126,6 +126,9 @@ func TestPionClientsResume(t *testing.T) {
 }
 
 func TestOpenSSLClientsResume(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	openssl := program(t, "openssl", "openssl")
 	for _, tickets := range []string{"-no_ticket", "-servername"} {
 		_, cfg := resuming(t)

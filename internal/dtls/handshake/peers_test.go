@@ -231,6 +231,9 @@ func TestOpenSSLServers(t *testing.T) {
 
 // Our client makes sessions with GnuTLS's server, which echoes.
 func TestGnuTLSServers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	a := handshaketest.NewAuthority(t, "test")
 	own, device := a.Issue(t, "P-256", "server.test", nil), a.Issue(t, "P-256", "device", nil)
 	chain, key := own.Files(t)
