@@ -85,8 +85,12 @@ The exit code is 1 if a request or a session was lost or a request failed, unles
 }
 
 func runCoapBench(cmd *cobra.Command, uri string, f *coapBenchFlags) error {
-	if _, err := client.ParseTarget(uri); err != nil {
+	target, err := client.ParseTarget(uri)
+	if err != nil {
 		return cli.UsageError(err)
+	}
+	if target.Stream && !cmd.Flags().Changed("ack-timeout") {
+		f.load.AckTimeout = 0
 	}
 	own, err := f.security()
 	if err != nil {
