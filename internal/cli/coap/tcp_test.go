@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,6 +79,77 @@ func TestBenchOverTCP(t *testing.T) {
 					t.Errorf("%+v", s)
 				}
 			})
+		}
+	}
+}
+
+// The rounds of bench-all over TCP and TLS, on the ports of Weir's server.
+func TestBenchAllOverTCP(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "certs")
+	if out, code := clitest.Weir(t, "coap", "certs", dir); code != 0 {
+		t.Fatal(out)
+	}
+	s := coaptest.Start(t, 3, "--dtls", "127.0.0.1:0", "--listen-tcp", "127.0.0.1:0", "--listen-tls", "127.0.0.1:0", "--workers", "1", "--notify-interval", "100ms",
+		"--certificate", filepath.Join(dir, "server.pem"), "--private-key", filepath.Join(dir, "server-key.pem"))
+	port := func(uri string) string { return uri[strings.LastIndex(uri, ":")+1:] }
+	args := []string{
+		"coap", "bench-all", "127.0.0.1", "--udp=false", "--plain-port", port(s.Uris[1]), "--secure-port", port(s.Uris[2]), "--tcp-clients", "4", "--observe-clients", "2",
+		"--requests", "5", "--requests-large", "2", "--handshakes", "3", "--reverse-notifies", "10", "--notifies", "2", "--quiet", "--json", "--allow-errors",
+	}
+	for trust, want := range map[string][]string{
+		"":              {"coap+tcp con", "coap+tcp separate", "coap+tcp blocks", "coap+tcp observe", "coap+tcp reverse-request", "coap+tcp reverse-observe"},
+		"--secure":      {"coap+tcp con", "coap+tcp separate", "coap+tcp blocks", "coap+tcp observe", "coap+tcp reverse-request", "coap+tcp reverse-observe"},
+		"--plain=false": {"coaps+tcp con", "coaps+tcp separate", "coaps+tcp blocks", "coaps+tcp observe", "coaps+tcp reverse-request", "coaps+tcp reverse-observe", "coaps+tcp handshakes"},
+	} {
+		all := append(args, "--tests", "con,separate,non,blocks,observe,reverse-request,reverse-observe,handshakes")
+		if trust != "" {
+			all = append(all, trust)
+		}
+		if trust == "--plain=false" {
+			all = append(all, "--trust", filepath.Join(dir, "trust-server.pem"))
+		}
+		out, text, err := clitest.Both(t, all...)
+		var runs []v1.CoAPBenchRun
+		if err != nil || json.Unmarshal([]byte(out), &runs) != nil {
+			t.Fatalf("%v\n%s\n%s", err, out, text)
+		}
+		var names []string
+		for _, r := range runs {
+			names = append(names, r.Test)
+			requests := map[string]uint64{"blocks": 8, "observe": 4, "reverse-request": 20, "reverse-observe": 20, "handshakes": 12}[r.Test[strings.Index(r.Test, " ")+1:]]
+			if requests == 0 {
+				requests = 20
+			}
+			if r.Error != "" || r.Bench == nil || r.Bench.Stats.Requests < requests {
+				t.Errorf("%s: %s, want %d requests: %+v", r.Test, r.Error, requests, r.Bench)
+			}
+		}
+		if !slices.Equal(names, want) {
+			t.Errorf("%q: %q", trust, names)
+		}
+	}
+}
+
+// Each variable of Californium's benchmark.sh has its flag, or the documentation says what to do instead.
+func TestBenchmarkVariables(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/coap-bench.md")
+	clitest.Must(t, err)
+	for _, variable := range strings.Fields(`USE_TCP USE_UDP USE_PLAIN USE_SECURE USE_CON USE_NON USE_LARGE_BLOCK1 USE_REQUEST USE_OBSERVE USE_REVERSE
+		USE_REVERSE_OBSERVE USE_HANDSHAKES USE_PROXY USE_HTTP USE_NONESTOP USE_NSTART REQS NOTIFIES REV_NOTIFIES PAYLOAD PAYLOAD_MEDIUM PAYLOAD_LARGE
+		REQS_LARGE UDP_CLIENTS TCP_CLIENTS OBS_CLIENTS PLAIN_PORT SECURE_PORT RESOURCE_PATH CALI_AUTH CALIFORNIUM_STATISTIC`) {
+		if !strings.Contains(string(page), "`"+variable+"`") {
+			t.Errorf("docs/coap-bench.md does not say what became of %s", variable)
+		}
+	}
+	help, _ := clitest.Weir(t, "coap", "bench-all", "--help")
+	for _, row := range regexp.MustCompile("(?m)^\\| (`--[^|]*) \\|").FindAllStringSubmatch(string(page), -1) {
+		if !strings.Contains(string(page[:strings.Index(string(page), row[0])]), "## bench-all") || strings.Contains(string(page[:strings.Index(string(page), row[0])]), "## receive") {
+			continue
+		}
+		for _, flag := range regexp.MustCompile("`(--[a-z-]+)`").FindAllStringSubmatch(row[1], -1) {
+			if !strings.Contains(help, flag[1]+" ") {
+				t.Errorf("bench-all has no %s", flag[1])
+			}
 		}
 	}
 }
