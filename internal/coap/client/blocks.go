@@ -21,11 +21,11 @@ type transfer struct {
 	request  *Request
 	x        *Exchange
 	exponent uint32 // of the blocks of the payload, see blockSize
-	echo     []byte // value of the Echo option, when the server has asked for it (RFC 9175 section 2.3)
+	echo     []byte // value of the Echo option, when the server has requested it (RFC 9175 section 2.3)
 	tag      []byte // value of Request-Tag; nil: the payload goes in one message
 }
 
-// once sends one message with extra options and returns its response. It repeats it once where the server asks for an Echo.
+// once sends one message with extra options and returns its response. It repeats it once where the server requests an Echo.
 func (t *transfer) once(ctx context.Context, payload []byte, extra ...Option) (*message.Message, error) {
 	for again := false; ; again = true {
 		options := t.request.options(t.conn.target)
@@ -79,7 +79,7 @@ func without(options []Option, id message.OptionID) []Option {
 	return kept
 }
 
-// early asks for blocks of a size in the response, if the request names one.
+// early requests blocks of a size in the response, if the request names one.
 func (t *transfer) early() []Option {
 	if t.request.BlockSize == 0 {
 		return nil

@@ -24,6 +24,8 @@ type DialConfig struct {
 	Timeout    time.Duration // for the handshake, and again for each exchange; default 30 s
 	// Handler answers the requests of the server, on the connection's goroutine; nil: they are rejected with RST.
 	Handler exchange.Handler
+	// Under replaces the UDP socket, below DTLS, by what it returns: for tests of loss. nil: nothing does.
+	Under func(RawLink) RawLink
 }
 
 func (c *DialConfig) defaults() {
@@ -281,7 +283,7 @@ func (c *Conn) begin(ctx context.Context, datagram []byte) (exchange.ID, *call, 
 	return id, waiting, nil
 }
 
-// unwanted reports whether a request asks for no response of any class (RFC 7967 section 2.1).
+// unwanted reports whether a request wants no response of any class (RFC 7967 section 2.1).
 func unwanted(datagram []byte) bool {
 	var m message.Message
 	if message.Parse(datagram, &m) != nil {

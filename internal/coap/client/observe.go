@@ -220,7 +220,7 @@ func (o *observed) cancel() error {
 	return nil
 }
 
-// unmatched takes notifications, for the endpoint; with c.mu held. false: nobody observes this, and a reset notifies the server.
+// unmatched takes notifications, for the endpoint; with c.mu held. false: no one observes this, and a reset notifies the server.
 func (c *Conn) unmatched(_ *exchange.Session, m *message.Message) bool {
 	o := c.observations[string(m.Token)]
 	if o == nil {

@@ -34,7 +34,7 @@ type Request struct {
 	Query   []string
 	Options []Option // but for Uri-Host, Uri-Path, Uri-Query, Block1, Block2, Size1, Request-Tag and Observe; in any order
 	Payload []byte
-	// BlockSize is the size of the blocks of the payload, and asks for blocks of the response (early negotiation, RFC 7959
+	// BlockSize is the size of the blocks of the payload, and requests blocks of the response (early negotiation, RFC 7959
 	// section 2.4): a power of two, 16 to 1024 bytes; over TCP also a multiple of 1024 up to 31744, for so many blocks of 1024 in a
 	// message where the server knows that (BERT, RFC 8323 section 6). 0: for the payload 1024, or with BERT as much as a message to the
 	// server may carry; the server chooses for the response.
@@ -116,7 +116,7 @@ func build(kind message.Type, code message.Code, token []byte, options []Option,
 }
 
 // Do sends a request and waits for its response. It sends a payload in blocks and fetches a response in blocks (RFC 7959), and repeats
-// the request with an Echo option that the server asks for (RFC 9175). An error response (4.xx, 5.xx) is a response, not an error.
+// the request with an Echo option that the server requests (RFC 9175). An error response (4.xx, 5.xx) is a response, not an error.
 // The Exchange is of use after an error too: it holds what was sent, and what has come.
 func (c *Conn) Do(ctx context.Context, r *Request) (*Exchange, error) {
 	x := &Exchange{Target: c.target, Session: c.session}

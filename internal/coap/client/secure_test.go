@@ -19,7 +19,7 @@ import (
 	"github.com/weir-lb/weir/internal/dtls/record"
 )
 
-// A server with certificates of another implementation: it is trusted by its root and its name, it asks for the client's.
+// A server with certificates of another implementation: it is trusted by its root and its name, it requests the client's.
 func TestRequestWithCertificates(t *testing.T) {
 	authority := handshaketest.NewAuthority(t, "test")
 	server := authority.Issue(t, "P-256", "server.test", func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)} })

@@ -31,7 +31,7 @@ type Security struct {
 	NoCID             bool // do not offer a connection id
 	RecordSizeLimit   int  // RFC 8449, in bytes; 0: not offered
 	MaxFragmentLength int  // RFC 6066 section 4, in bytes; 0: not offered
-	// Resumable asks the server for a session that can be resumed; Resume, of an earlier Session.Resumption, is resumed.
+	// Resumable requests a session that can be resumed; Resume, of an earlier Session.Resumption, is resumed.
 	Resumable bool
 	Resume    *handshake.Session
 }

@@ -60,7 +60,7 @@ const maxStreamMessage = 60000
 // tls is the configuration of a TLS client.
 func (s *Security) tls(host string) (*tls.Config, error) {
 	if s.Credentials == nil {
-		return nil, errors.New("TLS needs certificates: say whom to trust (--trust, --trust-all); pre-shared keys and raw public keys are for coaps://")
+		return nil, errors.New("TLS needs certificates: name a certificate to trust (--trust, --trust-all); pre-shared keys and raw public keys are for coaps://")
 	}
 	cfg := &tls.Config{
 		ServerName: s.ServerName, RootCAs: s.Credentials.Roots, InsecureSkipVerify: s.Credentials.TrustAll, MinVersion: tls.VersionTLS12, //nolint:gosec // the user's --trust-all

@@ -141,7 +141,7 @@ func ended(alert []byte) error {
 	return &Error{"the server has ended the DTLS session", handshake.AlertError(alert[1])}
 }
 
-// repeatFinal sends our last flight again, where the handshake ended with it and the server asks for it.
+// repeatFinal sends our last flight again, where the handshake ended with it and the server requests it.
 func (s *Session) repeatFinal(reply func([]byte)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

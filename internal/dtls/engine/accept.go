@@ -99,7 +99,7 @@ func (w *Worker) pendingRecord(r *record.Record, from source) bool {
 func (w *Worker) establish(h *halfOpen) {
 	result := h.pending.Result()
 	// Only now has the client proven that it is at this address, so the session that it replaces may be removed (RFC 6347
-	// section 4.2.8). There is nobody to notify.
+	// section 4.2.8). There is no one to notify.
 	if old := w.peers.byAddress[h.addr]; old != nil {
 		w.stats.Replaced++
 		old.replaced = true

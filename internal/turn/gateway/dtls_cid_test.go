@@ -75,7 +75,7 @@ func (c *movingClient) at() *net.UDPConn {
 	return c.socket
 }
 
-// move goes on from another socket and returns the earlier one, which nobody reads any more.
+// move goes on from another socket and returns the earlier one, which no program reads any more.
 func (c *movingClient) move() *net.UDPConn {
 	old, done := c.socket, c.done
 	_ = old.SetReadDeadline(time.Now())

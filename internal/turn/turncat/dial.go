@@ -88,7 +88,7 @@ func (c *Config) dialDTLS(ctx context.Context, to netip.AddrPort) (net.Conn, err
 	}
 	var credentials atomic.Pointer[handshake.Credentials]
 	credentials.Store(trust)
-	socket, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to)) // connected, so that it receives an error if nobody listens there
+	socket, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to)) // connected, so that it receives an error if no program listens there
 	if err != nil {
 		return nil, err
 	}
