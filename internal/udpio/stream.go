@@ -1,7 +1,9 @@
 package udpio
 
 import (
+	"errors"
 	"io"
+	"net"
 	"net/netip"
 	"unsafe"
 
@@ -60,6 +62,21 @@ func DialStream(local netip.Addr, peer netip.AddrPort) (Stream, error) {
 
 // AdoptStream makes a Stream of the descriptor of a connected TCP socket. The Stream then owns the descriptor.
 func AdoptStream(fd int) Stream { return Stream{fd: int32(fd) + 1} }
+
+// DuplicateStream makes a Stream of a connection, and closes the connection.
+func DuplicateStream(conn *net.TCPConn) (s Stream, err error) {
+	defer conn.Close()
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return s, err
+	}
+	var fd int
+	failed := raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
+	if err = errors.Join(failed, err); err != nil {
+		return s, err
+	}
+	return AdoptStream(fd), nil
+}
 
 // IsOpen reports whether the socket can be used.
 func (s *Stream) IsOpen() bool { return s.fd != 0 }

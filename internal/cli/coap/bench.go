@@ -32,9 +32,9 @@ func newCoapBenchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench URI",
 		Short: "Load a CoAP server with thousands of clients and measure its answers",
-		Long: `Load a CoAP server over UDP (coap://) or DTLS 1.2 with connection ids (coaps://).
+		Long: `Load a CoAP server over UDP (coap://), DTLS 1.2 with connection ids (coaps://), TCP (coap+tcp://) or TLS (coaps+tcp://).
 
-Each client keeps one confirmable POST in flight, with the back-off of RFC 7252. Every second, one line shows the requests so
+Each client keeps one POST in flight, over UDP and DTLS a confirmable one with the back-off of RFC 7252. Every second, one line shows the requests so
 far and the rate of that second; the percentiles of the round-trip time follow at the end.
 
 --mode observe counts notifications instead. --mode reverse-request and reverse-observe ask the server, by a POST to the URI, for
@@ -45,10 +45,15 @@ payloads and fetches responses in blocks. --handshake-every ends each session af
 connection ids no session may be lost by it and no handshake repeated. A client changes its port between two requests; with shared sockets, responses to the other
 clients of its socket are lost, and their requests are retransmitted. With several addresses in --from it changes its address too.
 
+Over TCP and TLS each client has a connection, and TCP confirms and repeats: --non, --ack-timeout, --sockets shared, --cid-length,
+--no-cid and --rebind-every are refused. A connection counts as a handshake. TLS needs --trust or --trust-all.
+
 The exit code is 1 if a request or a session was lost or a request failed, unless --allow-errors is given.`,
 		Example: `  weir coap bench "coap://localhost:5783/benchmark?rlen=40" --clients 200 --requests 1000
   weir coap bench "coaps://localhost:5784/benchmark?rlen=40" --clients 2000 --requests 10000 --no-stop
   weir coap bench "coaps://localhost:5784/benchmark" --clients 500 --duration 30s --rebind-every 5s --json
+  weir coap bench "coap+tcp://localhost:5783/benchmark?rlen=40" --clients 200 --requests 1000
+  weir coap bench "coaps+tcp://localhost:5784/benchmark" --trust-all --payload-size 8000 --block-size 4096
   weir coap bench coap://localhost:5783/obs --mode observe --clients 100 --duration 1m
   weir coap bench "coap://localhost:5783/benchmark?rlen=5000" --payload-size 5000 --block-size 1024
   weir coap bench "coap://localhost:5783/reverse-request?req=10&res=feed-CON" --mode reverse-request --requests 1000
@@ -66,7 +71,7 @@ The exit code is 1 if a request or a session was lost or a request failed, unles
 	flags.StringVar(&f.sockets, "sockets", string(client.SocketsEach), "each: a source port per client; shared: 16 clients share one")
 	flags.IntVar(&f.load.Workers, "workers", 0, "workers (default one per core)")
 	flags.StringVar(&f.mode, "mode", string(client.ModeRequest), "what a client does: request, observe, reverse-request or reverse-observe")
-	flags.IntVar(&f.load.BlockSize, "block-size", 0, "send payloads and fetch responses in blocks of so many bytes, 16 to 1024 (default: a message each)")
+	flags.IntVar(&f.load.BlockSize, "block-size", 0, "send payloads and fetch responses in blocks of so many bytes, 16 to 1024, over TCP also a multiple of 1024 (BERT; default: a message each)")
 	cli.DurationVar(flags, &f.load.NotifyEvery, "notify-every", 0, "with --mode reverse-observe: between two notifications (default: when the one before was acknowledged)")
 	flags.IntVar(&f.load.HandshakeEvery, "handshake-every", 0, "make a new session after so many requests (default never)")
 	flags.BoolVar(&f.load.Resume, "resume", false, "resume the session before, where there is one")
@@ -86,9 +91,13 @@ The exit code is 1 if a request or a session was lost or a request failed, unles
 }
 
 // check refuses what cannot be meant and completes the load.
-func (f *coapBenchFlags) check(uri string) error {
-	if _, err := client.ParseTarget(uri); err != nil {
+func (f *coapBenchFlags) check(uri string, given func(flag string) bool) error {
+	target, err := client.ParseTarget(uri)
+	if err != nil {
 		return err
+	}
+	if target.Stream && !given("ack-timeout") {
+		f.load.AckTimeout = 0
 	}
 	own, err := f.security()
 	if err != nil {
@@ -148,7 +157,7 @@ func (f *coapBenchFlags) progress(out io.Writer, begun time.Time) func(client.Sn
 }
 
 func runCoapBench(cmd *cobra.Command, uri string, f *coapBenchFlags) error {
-	if err := f.check(uri); err != nil {
+	if err := f.check(uri, cmd.Flags().Changed); err != nil {
 		return cli.UsageError(err)
 	}
 	out := cmd.OutOrStdout()

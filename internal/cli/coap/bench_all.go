@@ -28,10 +28,10 @@ var benchTests = []string{"con", "separate", "non", "blocks", "observe", "revers
 type benchAllFlags struct {
 	securityFlags
 	tests                                              []string
-	plain, secure                                      bool
+	plain, secure, udp, tcp                            bool
 	plainPort, securePort                              uint16
 	path                                               string
-	clients, observeClients                            int
+	clients, tcpClients, observeClients                int
 	requests, requestsLarge, notifies, reverseNotifies int
 	payload, payloadMedium, payloadLarge, handshakes   int
 	noStop, quiet, allowErrors, json                   bool
@@ -42,14 +42,18 @@ func newBenchAllCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench-all HOST",
 		Short: "Load a CoAP server in every way, one after the other, and compare",
-		Long: `Load a CoAP server with each of the modes of weir coap bench, over UDP and over DTLS, as benchmark.sh of Californium does: confirmable
-requests with piggybacked and with separate responses, non-confirmable ones, blocks, observation, requests and observations of the
-server, and handshakes of each kind that the credentials allow. The flags are the variables of that script.
+		Long: `Load a CoAP server with each of the modes of weir coap bench, over UDP, DTLS, TCP and TLS, as benchmark.sh of Californium does:
+confirmable requests with piggybacked and with separate responses, non-confirmable ones, blocks, observation, requests and observations
+of the server, and handshakes of each kind that the credentials allow. The flags are the variables of that script.
+
+Over TCP there are no non-confirmable requests, and blocks go several in a message (BERT). TLS needs --trust or --trust-all; without
+them there are no tests over TLS.
 
 The tests are con, separate, non, blocks, observe, reverse-request, reverse-observe and handshakes. A test that the server refuses
 is shown with its error, and the others go on. The exit code is 1 if one failed or lost something, unless --allow-errors is given.`,
 		Example: `  weir coap bench-all localhost --requests 100 --clients 50 --tests con,non,handshakes
-  weir coap bench-all device.example --secure=false --notifies 20 --json`,
+  weir coap bench-all device.example --secure=false --tcp=false --notifies 20 --json
+  weir coap bench-all localhost --udp=false --trust-all --tests con,blocks,handshakes`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 || strings.ContainsAny(args[0], "/ ") {
 				return cli.UsageError(errors.New("give one host, such as localhost; its ports have flags"))
@@ -60,12 +64,15 @@ is shown with its error, and the others go on. The exit code is 1 if one failed 
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.tests, "tests", benchTests, "which tests")
-	flags.BoolVar(&f.plain, "plain", true, "over UDP (USE_PLAIN)")
-	flags.BoolVar(&f.secure, "secure", true, "over DTLS (USE_SECURE)")
-	flags.Uint16Var(&f.plainPort, "plain-port", 5783, "port of coap (PLAIN_PORT)")
-	flags.Uint16Var(&f.securePort, "secure-port", 5784, "port of coaps (SECURE_PORT)")
+	flags.BoolVar(&f.udp, "udp", true, "over UDP and DTLS (USE_UDP)")
+	flags.BoolVar(&f.tcp, "tcp", true, "over TCP and TLS (USE_TCP)")
+	flags.BoolVar(&f.plain, "plain", true, "over UDP and TCP (USE_PLAIN)")
+	flags.BoolVar(&f.secure, "secure", true, "over DTLS and TLS (USE_SECURE)")
+	flags.Uint16Var(&f.plainPort, "plain-port", 5783, "port of coap and coap+tcp (PLAIN_PORT)")
+	flags.Uint16Var(&f.securePort, "secure-port", 5784, "port of coaps and coaps+tcp (SECURE_PORT)")
 	flags.StringVar(&f.path, "resource-path", "benchmark", "resource of requests and observations (RESOURCE_PATH)")
-	flags.IntVar(&f.clients, "clients", 200, "clients (UDP_CLIENTS)")
+	flags.IntVar(&f.clients, "clients", 200, "clients over UDP and DTLS (UDP_CLIENTS)")
+	flags.IntVar(&f.tcpClients, "tcp-clients", 100, "clients over TCP and TLS (TCP_CLIENTS)")
 	flags.IntVar(&f.observeClients, "observe-clients", 100, "clients that observe, or are observed (OBS_CLIENTS)")
 	flags.IntVar(&f.requests, "requests", 1000, "requests per client (REQS)")
 	flags.IntVar(&f.requestsLarge, "requests-large", 50, "requests per client with large payloads (REQS_LARGE)")
@@ -137,19 +144,27 @@ func runBenchAll(cmd *cobra.Command, host string, f *benchAllFlags) error {
 // runs are the tests, those over UDP first.
 func (f *benchAllFlags) runs(host string, own client.Security) []benchRun {
 	var runs []benchRun
+	trusts := own.Credentials != nil
 	for _, transport := range []struct {
 		on     bool
 		scheme string
 		port   uint16
-	}{{f.plain, "coap", f.plainPort}, {f.secure, "coaps", f.securePort}} {
+	}{
+		{f.udp && f.plain, "coap", f.plainPort},
+		{f.udp && f.secure, "coaps", f.securePort},
+		{f.tcp && f.plain, "coap+tcp", f.plainPort},
+		{f.tcp && f.secure && trusts, "coaps+tcp", f.securePort},
+	} {
 		if !transport.on {
 			continue
 		}
 		base := transport.scheme + "://" + net.JoinHostPort(host, strconv.Itoa(int(transport.port))) + "/"
 		for _, test := range f.tests {
-			if test == "handshakes" && transport.scheme == "coaps" {
+			switch {
+			case test == "handshakes" && transport.scheme == "coaps":
 				runs = append(runs, f.handshakeRuns(base, own)...)
-			} else if test != "handshakes" {
+			case test == "handshakes" && transport.scheme != "coaps+tcp", test == "non" && strings.HasSuffix(transport.scheme, "+tcp"):
+			default:
 				load := f.load(test, base, own)
 				runs = append(runs, benchRun{CoAPBenchRun: v1.CoAPBenchRun{Test: transport.scheme + " " + test, Clients: load.Clients}, load: load})
 			}
@@ -164,14 +179,21 @@ func (f *benchAllFlags) load(test, base string, own client.Security) client.Benc
 		URI: fmt.Sprintf("%s%s?rlen=%d", base, f.path, f.payload), Clients: f.clients, Requests: f.requests, NoStop: f.noStop, Payload: payloadOf(f.payload),
 		Identity: own.Identity, Secret: own.Secret, Credentials: own.Credentials, ServerName: own.ServerName, Suites: own.Suites, CIDLength: own.CIDLength, NoCID: own.NoCID,
 	}
+	blockSize := 1024
+	if strings.Contains(base, "+tcp://") {
+		c.Clients, c.CIDLength, c.NoCID = f.tcpClients, 0, false
+		blockSize = 4096
+	}
 	switch test {
+	case "handshakes":
+		c.Requests, c.HandshakeEvery = f.handshakes, 1
 	case "separate":
 		c.URI += "&ack"
 	case "non":
 		c.NON = true
 	case "blocks":
 		c.URI = fmt.Sprintf("%s%s?rlen=%d", base, f.path, f.payloadLarge)
-		c.Requests, c.Payload, c.BlockSize = f.requestsLarge, payloadOf(f.payloadLarge), 1024
+		c.Requests, c.Payload, c.BlockSize = f.requestsLarge, payloadOf(f.payloadLarge), blockSize
 	case "observe":
 		c.URI = fmt.Sprintf("%s%s?rlen=%d", base, f.path, f.payloadMedium)
 		c.Mode, c.Clients, c.Requests = client.ModeObserve, f.observeClients, f.notifies

@@ -101,11 +101,11 @@ func TestBenchResumes(t *testing.T) {
 	}
 }
 
-// Every test of bench-all succeeds with Weir's own server.
+// Every test of bench-all over UDP and DTLS succeeds with Weir's own server; those over TCP: TestBenchAllOverTCP.
 func TestBenchAll(t *testing.T) {
 	clitest.TakesSeconds(t)
 	s := coaptest.Start(t, 2, "--listen", "127.0.0.1:0", "--dtls", "127.0.0.1:0", "--notify-interval", "100ms")
-	args := strings.Fields("coap bench-all 127.0.0.1 --clients 3 --observe-clients 3 --requests 5 --requests-large 2 --notifies 2 --reverse-notifies 5 --handshakes 2 --json --quiet")
+	args := strings.Fields("coap bench-all 127.0.0.1 --clients 3 --observe-clients 3 --requests 5 --requests-large 2 --notifies 2 --reverse-notifies 5 --handshakes 2 --tcp=false --json --quiet")
 	for i, flag := range []string{"--plain-port", "--secure-port"} {
 		_, address, _ := strings.Cut(s.Uris[i], "://")
 		args = append(args, flag, fmt.Sprint(netip.MustParseAddrPort(address).Port()))

@@ -65,7 +65,7 @@ func TestCoapBenchAll(t *testing.T) {
 	clitest.Start(t, "server", "coap", "server", "--workers", "1", "--listen", addresses[0], "--dtls", addresses[1])
 	args := []string{
 		"coap", "bench-all", "127.0.0.1", "--plain-port", addresses[0][len("127.0.0.1:"):], "--secure-port", addresses[1][len("127.0.0.1:"):],
-		"--clients", "4", "--requests", "5", "--requests-large", "2", "--handshakes", "3", "--quiet",
+		"--clients", "4", "--requests", "5", "--requests-large", "2", "--handshakes", "3", "--quiet", "--tcp=false",
 	}
 	out, _, err := clitest.Both(t, append(args, "--tests", "con,separate,non,blocks,handshakes", "--resource-path", "benchmark", "--json", "--allow-errors")...)
 	var runs []struct {

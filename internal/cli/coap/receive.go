@@ -46,16 +46,18 @@ func newReceiveCommand() *cobra.Command {
 		Use:   "receive URI",
 		Short: "Receive test: which requests and which responses are lost on the way?",
 		Long: `Send a request every second to a server that remembers the newest requests of each client, as Californium's extended plugtest
-server does at /requests, over UDP (coap://) or DTLS 1.2 (coaps://).
+server does at /requests, over UDP (coap://), DTLS 1.2 (coaps://), TCP (coap+tcp://) or TLS (coaps+tcp://).
 
 A request without a response that the server remembers has lost its response. One that the server never got was lost itself.
-Requests are non-confirmable and sent once, so each loss counts. The state is kept on disk: a test goes on where it was stopped.
+Requests are non-confirmable and sent once, so each loss counts. Over TCP and TLS, requests and responses are lost with their
+connection, which is made anew, or because they come too late. The state is kept on disk: a test goes on where it was stopped.
 It takes at most a few hundred kB; after a day its parts of a minute become longer, never more.
 
 The exit code is 0 when a response came, 1 when none did.`,
 		Example: `  weir coap receive coap://localhost:5783/requests --duration 10m
   weir coap receive coaps://localhost:5784/requests --state lab.json --report lab.html
-  weir coap receive coaps://localhost:5784/requests --state lab.json --show`,
+  weir coap receive coaps://localhost:5784/requests --state lab.json --show
+  weir coap receive coap+tcp://localhost:5783/requests --duration 10m`,
 		Args: cli.OneURI,
 		RunE: func(cmd *cobra.Command, args []string) error { return runReceive(cmd, args[0], &f) },
 	}

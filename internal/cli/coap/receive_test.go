@@ -61,6 +61,28 @@ func TestReceiveThroughALossyBalancer(t *testing.T) {
 	t.Logf("%+v", c)
 }
 
+// Over TCP and TLS nothing is lost while the connection stands.
+func TestReceiveOverStreams(t *testing.T) {
+	clitest.TakesSeconds(t)
+	dir := makeCerts(t)
+	s := coaptest.Start(t, 3, "--dtls", "127.0.0.1:0", "--listen-tcp", "127.0.0.1:0", "--listen-tls", "127.0.0.1:0",
+		"--certificate", dir+"/server.pem", "--private-key", dir+"/server-key.pem")
+	for _, uri := range s.Uris[1:] {
+		args := []string{"coap", "receive", uri + "/requests", "--interval", "10ms", "--timeout", "15s", "--count", "40", "--json", "--quiet"}
+		if strings.HasPrefix(uri, "coaps") {
+			args = append(args, "--trust", dir+"/trust-server.pem")
+		}
+		var got v1.CoAPReceive
+		out, _, err := clitest.Both(t, args...)
+		if err != nil || json.Unmarshal([]byte(out), &got) != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if c := got.Totals; c.Sent < 40 || c.Answered != c.Sent || got.Open != 0 || got.ServerRestarts+got.AddressChanges != 0 {
+			t.Errorf("%s: %+v", uri, got)
+		}
+	}
+}
+
 // Over DTLS too, Weir's server reports where a request came from: as in JSON also in CBOR, where a port is a signed number of 16 bits.
 func TestReceiveOverDTLS(t *testing.T) {
 	clitest.TakesSeconds(t)

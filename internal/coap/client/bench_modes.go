@@ -43,18 +43,18 @@ func (c *BenchConfig) validateMode(target Target) error {
 	switch {
 	case !known:
 		return fmt.Errorf("mode: %q; use %s, %s, %s or %s", c.Mode, ModeRequest, ModeObserve, ModeReverseRequest, ModeReverseObserve)
-	case c.Mode != "" && c.Mode != ModeRequest && c.Sockets == SocketsShared && !target.Secure:
+	case c.Mode != "" && c.Mode != ModeRequest && c.Sockets == SocketsShared && !target.ownSession():
 		return fmt.Errorf("mode %s: clients without DTLS need a socket each to be distinguished", c.Mode)
 	case c.HandshakeEvery < 0 || c.NotifyEvery < 0:
 		return errors.New("handshake and notification intervals must not be negative")
 	case c.HandshakeEvery > 0 && !target.Secure:
-		return errors.New("handshakes: the URI has no DTLS; write coaps://")
+		return errors.New("handshakes: the URI has neither DTLS nor TLS; write coaps:// or coaps+tcp://")
 	case c.HandshakeEvery > 0 && c.Mode != "" && c.Mode != ModeRequest:
 		return fmt.Errorf("mode %s: handshakes are repeated in mode %s only", c.Mode, ModeRequest)
 	case c.Mode.reverse() && c.perRound(target) == 0:
 		return fmt.Errorf("mode %s: the URI does not say how many; write for example /reverse-request?req=10&res=feed-CON or /reverse-observe?obs=10&res=feed-CON", c.Mode)
 	}
-	return request.Validate()
+	return request.validateFor(target)
 }
 
 // perRound is how many requests or notifications a POST brings in the reverse modes.
@@ -100,15 +100,11 @@ func (w *worker) message(c *simulated) ([]byte, error) {
 	p := &c.progress
 	payload := cfg.Payload[p.uploaded:]
 	more := uint32(0)
-	if size := 16 << p.exponent; cfg.BlockSize > 0 && len(payload) > size {
+	if size := c.blockBytes(); cfg.BlockSize > 0 && len(payload) > size {
 		payload, more = payload[:size], 8
 	}
-	kind := message.Con
-	if cfg.NON {
-		kind = message.Non
-	}
 	var b message.Builder
-	b.Reset(w.sending[:0], kind, w.b.method(), 0, w.zero[:])
+	b.Reset(w.sending[:0], w.b.kind(), w.b.method(), 0, w.zero[:])
 	register := cfg.Mode == ModeObserve && p.downloaded == 0
 	if cfg.Mode == ModeObserve {
 		payload = nil
@@ -128,15 +124,31 @@ func (w *worker) message(c *simulated) ([]byte, error) {
 	}
 	switch {
 	case p.downloaded > 0:
-		b.Uint(message.Block2, p.downloaded>>(4+p.exponent)<<4|p.exponent)
+		b.Uint(message.Block2, p.downloaded>>shift(p.exponent)<<4|p.exponent)
 	case more != 0 || p.uploaded > 0:
-		b.Uint(message.Block1, p.uploaded>>(4+p.exponent)<<4|more|p.exponent)
+		b.Uint(message.Block1, p.uploaded>>shift(p.exponent)<<4|more|p.exponent)
 		if p.uploaded == 0 {
 			b.Uint(message.Size1, uint32(len(cfg.Payload)))
 		}
 	}
 	b.Payload(payload)
 	return b.Bytes()
+}
+
+// blockBytes is how many bytes of the payload a message carries: several blocks with BERT.
+func (c *simulated) blockBytes() int {
+	if c.progress.exponent == bert {
+		return min(c.socket.stream.session.Peer.BERT(headers), c.w.b.cfg.BlockSize)
+	}
+	return 16 << c.progress.exponent
+}
+
+// kind is that of the load's requests: over TCP there are no kinds.
+func (b *bench) kind() message.Type {
+	if b.cfg.NON || b.target.Stream {
+		return message.Non
+	}
+	return message.Con
 }
 
 // method is that of the load's requests.
@@ -154,7 +166,7 @@ func (c *simulated) goesOn(m *message.Message) bool {
 		return false
 	}
 	if block, ok := m.Uint(message.Block1); ok && int(p.uploaded) < len(w.b.cfg.Payload) {
-		p.uploaded += min(16<<p.exponent, uint32(len(w.b.cfg.Payload))-p.uploaded)
+		p.uploaded += min(uint32(c.blockBytes()), uint32(len(w.b.cfg.Payload))-p.uploaded)
 		p.exponent = min(p.exponent, block&7)
 		if int(p.uploaded) < len(w.b.cfg.Payload) {
 			w.stats.Blocks++
@@ -162,11 +174,11 @@ func (c *simulated) goesOn(m *message.Message) bool {
 		}
 	}
 	block, ok := m.Uint(message.Block2)
-	if !ok || block&8 == 0 || block&7 == 7 || block>>4<<(4+block&7) != p.downloaded || p.downloaded > maxBody {
+	if !ok || block&8 == 0 || !fits(block, len(m.Payload), w.b.target.Stream) || block>>4<<shift(block&7) != p.downloaded || p.downloaded > maxBody {
 		return false
 	}
 	p.uploaded = uint32(len(w.b.cfg.Payload))
-	p.downloaded += 16 << (block & 7)
+	p.downloaded += uint32(len(m.Payload))
 	p.exponent = block & 7
 	w.stats.Blocks++
 	return true
@@ -177,8 +189,7 @@ func (c *simulated) again() {
 	if c.w.phase == phaseDrain {
 		return
 	}
-	c.seal(closeNotify())
-	c.association = nil
+	c.hangUp()
 	c.w.stats.Clients--
 	c.w.endpoint.Forget(&c.exchange)
 	c.connect()
@@ -255,7 +266,7 @@ func (w *worker) Serve(session *exchange.Session, m *message.Message, reply *exc
 			c.setTimer(now + w.b.cfg.NotifyEvery)
 		}
 		f.token, f.kind = append(f.token[:0], m.Token...), message.Con
-		if path, _ := m.Option(message.URIPath); string(path) == "feed-NON" {
+		if path, _ := m.Option(message.URIPath); string(path) == "feed-NON" || w.b.target.Stream {
 			f.kind = message.Non
 		}
 		f.sequence++
@@ -345,9 +356,9 @@ func (w *worker) only(session *exchange.Session) *simulated {
 	return nil
 }
 
-// session is the client's, or, without DTLS, its socket's.
+// session is the client's, or, over plain UDP, its socket's.
 func (c *simulated) session() *exchange.Session {
-	if c.w.b.target.Secure {
+	if c.w.b.target.ownSession() {
 		return &c.exchange
 	}
 	return &c.socket.exchange

@@ -116,8 +116,7 @@ func (c *Conn) bert() int {
 }
 
 // fits reports whether a message with this value of a Block option may have a payload of n bytes.
-func (c *Conn) fits(block uint32, n int) bool {
-	_, stream := c.link.(*streamLink)
+func fits(block uint32, n int, stream bool) bool {
 	switch more := block&8 != 0; {
 	case block&7 == bert && more:
 		return stream && n > 0 && n%1024 == 0
@@ -240,7 +239,7 @@ func (t *transfer) rest(ctx context.Context, first *message.Message) (again bool
 	if !ok || block&8 == 0 || first.Code.Class() != 2 {
 		return false, nil
 	}
-	if block>>4 != 0 || !t.conn.fits(block, len(first.Payload)) {
+	if block>>4 != 0 || !fits(block, len(first.Payload), t.conn.target.Stream) {
 		return false, errors.New("the first block of the response makes no sense (RFC 7959 section 2.4)")
 	}
 	whole, body := t.x.Response, bytes.Clone(first.Payload)
@@ -270,7 +269,7 @@ func (t *transfer) rest(ctx context.Context, first *message.Message) (again bool
 		if !ok || int(value>>4)<<shift(value&7) != len(body) || !bytes.Equal(tag, nextTag) {
 			return true, nil
 		}
-		if !t.conn.fits(value, len(next.Payload)) {
+		if !fits(value, len(next.Payload), t.conn.target.Stream) {
 			return false, errors.New("a block of the response does not have its size (RFC 7959 section 2.2)")
 		}
 		block = value

@@ -166,6 +166,7 @@ func TestLibcoapServers(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		exerciseBERT(t, uri, Security{}, true)
+		benchLibcoap(t, uri, nil)
 	})
 	for _, program := range []string{"coap-server-openssl", "coap-server-gnutls"} {
 		t.Run(program+"/tls", func(t *testing.T) {
@@ -181,6 +182,7 @@ func TestLibcoapServers(t *testing.T) {
 			security := Security{Credentials: &handshake.Credentials{Certificates: []*handshake.Certificate{device.Certificate}, Roots: authority.Roots}}
 			s := exercise(t, uri, security)
 			exerciseBERT(t, uri, security, program != "coap-server-gnutls")
+			benchLibcoap(t, uri, security.Credentials)
 			if !s.TLS || s.Identity != "CN=server.test" {
 				t.Errorf("%+v", s)
 			}

@@ -33,8 +33,6 @@ func (c *ReceiveConfig) Validate() error {
 		return fmt.Errorf("interval: %v is less than 1ms", c.Interval)
 	case c.interval()*maxOpen/2 < c.timeout():
 		return fmt.Errorf("timeout: %v is too long for an interval of %v: more than %d requests would be under way", c.timeout(), c.interval(), maxOpen/2)
-	case target.Stream:
-		return fmt.Errorf("URI %q: over TCP nothing is lost; write coap:// or coaps://", c.URI)
 	case len(target.Path) == 0:
 		return fmt.Errorf("URI %q: no path; write for example %s/requests", c.URI, c.URI)
 	}
@@ -68,7 +66,8 @@ type receiver struct {
 
 // Receive sends non-confirmable requests to a server that remembers the newest of them, each once, until ctx ends or cfg.Count are
 // done, and enters in ledger which were lost, on the way there or on the way back. changed is called with the ledger after each
-// request, never twice at a time, and must not keep it. A session that ends is made again. It returns an error where the first
+// request, never twice at a time, and must not keep it. A session or connection that ends is made again. Over TCP requests and responses
+// are lost with their connection, or by coming too late. It returns an error where the first
 // connection cannot be made or where the server is none for receive tests.
 func Receive(ctx context.Context, cfg ReceiveConfig, ledger *Ledger, changed func(*Ledger)) error {
 	if err := cfg.Validate(); err != nil {

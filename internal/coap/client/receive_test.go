@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"reflect"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/message"
+	"github.com/weir-lb/weir/internal/coap/stream"
 )
 
 func history(start int64, whole bool, ids ...int) *History {
@@ -219,6 +221,34 @@ func TestReceive(t *testing.T) {
 	cfg.Count = 0
 	if err := Receive(ctx, cfg, l, func(*Ledger) { cancel() }); err != nil {
 		t.Error(err)
+	}
+}
+
+// Over TCP a request or a response is lost with its connection, which is made anew: the server has what was answered and what lost its
+// response, and nothing else.
+func TestReceiveOverTCP(t *testing.T) {
+	s := &receiveServer{lose: func(n int64) (there, back bool) { return n%10 == 3, n%10 == 6 }}
+	uri := "coap+tcp://" + accepting(t, listenTCP(t), func(raw net.Conn) {
+		conn, err := stream.NewConn(raw, stream.Settings{})
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		var m message.Message
+		for answered := true; answered && conn.Receive(&m) == nil; {
+			answered = false
+			s.serve(t, &m, func(b []byte) { answered = conn.Send(b) == nil })
+		}
+	}) + "/requests"
+	l := NewLedger("device", time.Minute)
+	cfg := ReceiveConfig{URI: uri, Interval: 2 * time.Millisecond, Timeout: 500 * time.Millisecond, Count: 100}
+	if err := Receive(t.Context(), cfg, l, func(*Ledger) {}); err != nil {
+		t.Fatal(err)
+	}
+	c, processed := l.Totals, uint64(s.count.Load()-s.lostThere.Load())
+	if c.Sent < 100 || c.Unknown != 0 || len(l.Open) != 0 || c.Answered+c.LostResponses != processed || c.Sent != processed+c.LostRequests ||
+		c.LostRequests < uint64(s.lostThere.Load()) || c.LostResponses < uint64(s.lostBack.Load()) || s.lostThere.Load() < 5 || s.lostBack.Load() < 5 {
+		t.Errorf("%+v with %d open; the server has processed %d, and lost %d there and %d back", c, len(l.Open), processed, s.lostThere.Load(), s.lostBack.Load())
 	}
 }
 

@@ -249,13 +249,13 @@ func TestBenchBlocks(t *testing.T) {
 
 func TestBenchModeValidation(t *testing.T) {
 	for want, cfg := range map[string]BenchConfig{
-		"use request, observe":           {URI: "coap://h", Mode: "some"},
-		"need a socket each":             {URI: "coap://h", Mode: ModeObserve, Sockets: SocketsShared},
-		"the URI has no DTLS":            {URI: "coap://h", HandshakeEvery: 1},
-		"does not say how many":          {URI: "coap://h/reverse-request", Mode: ModeReverseRequest},
-		"repeated in mode request only":  {URI: "coaps://h", Mode: ModeObserve, HandshakeEvery: 1},
-		"block size: 100 is not 16":      {URI: "coap://h", BlockSize: 100},
-		"intervals must not be negative": {URI: "coap://h", NotifyEvery: -1},
+		"use request, observe":             {URI: "coap://h", Mode: "some"},
+		"need a socket each":               {URI: "coap://h", Mode: ModeObserve, Sockets: SocketsShared},
+		"the URI has neither DTLS nor TLS": {URI: "coap://h", HandshakeEvery: 1},
+		"does not say how many":            {URI: "coap://h/reverse-request", Mode: ModeReverseRequest},
+		"repeated in mode request only":    {URI: "coaps://h", Mode: ModeObserve, HandshakeEvery: 1},
+		"block size: 100 is not 16":        {URI: "coap://h", BlockSize: 100},
+		"intervals must not be negative":   {URI: "coap://h", NotifyEvery: -1},
 	} {
 		if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", cfg, err, want)

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -34,10 +35,11 @@ type bench struct {
 	address  netip.AddrPort
 	start    time.Time
 	workers  []*worker
-	prefix   uint64   // of the identities
-	options  []Option // of the requests, in order
-	perRound uint32   // requests or notifications a POST brings in the reverse modes
-	security Security // but for identity and session
+	prefix   uint64      // of the identities
+	options  []Option    // of the requests, in order
+	perRound uint32      // requests or notifications a POST brings in the reverse modes
+	security Security    // but for identity and session
+	tls      *tls.Config // over TLS; but for the tickets
 
 	phase   atomic.Int32
 	probed  atomic.Bool
@@ -111,6 +113,11 @@ func newBench(cfg BenchConfig) (*bench, error) {
 	if b.address, err = target.Resolve(); err != nil {
 		return nil, err
 	}
+	if target.Stream && target.Secure {
+		if b.tls, err = b.security.tls(target.Host); err != nil {
+			return nil, err
+		}
+	}
 	for i := range cfg.Workers {
 		first, end := cfg.Clients*i/cfg.Workers, cfg.Clients*(i+1)/cfg.Workers
 		w, err := newWorker(b, first, end-first)
@@ -131,8 +138,9 @@ func (c *BenchConfig) Validate() error {
 	switch {
 	case err != nil:
 		return err
-	case target.Stream:
-		return fmt.Errorf("URI %q: a load goes over UDP or DTLS; write coap:// or coaps://", c.URI)
+	case target.Stream && (c.NON || c.AckTimeout > 0 || c.Sockets == SocketsShared || c.CIDLength > 0 || c.NoCID || c.RebindEvery > 0):
+		return fmt.Errorf("URI %q: TCP confirms and repeats by itself, and a connection belongs to one client and its address: non-confirmable requests, the ACK timeout, "+
+			"shared sockets, connection ids and changes of address are for coap:// and coaps://", c.URI)
 	case c.Clients < 0 || c.Clients > maxClients:
 		return fmt.Errorf("clients: %d is not between 1 and %d", c.Clients, maxClients)
 	case c.Requests < 0 || c.Duration < 0 || c.RebindEvery < 0 || c.Pause < 0 || c.AckTimeout < 0 || c.Burst < 0 || c.Workers < 0 || c.LiveEvery < 0:
@@ -193,10 +201,6 @@ func (c *BenchConfig) complete(secure bool) {
 
 // template is the request of every client; message id and token are filled in for each.
 func (b *bench) template() ([]byte, error) {
-	kind := message.Con
-	if b.cfg.NON {
-		kind = message.Non
-	}
 	options := b.target.list()
 	if len(b.cfg.Payload) > 0 {
 		options = append(options, UintOption(message.ContentFormat, uint32(message.Text)))
@@ -205,7 +209,7 @@ func (b *bench) template() ([]byte, error) {
 	if b.cfg.BlockSize > 0 && len(payload) > b.cfg.BlockSize {
 		payload = payload[:b.cfg.BlockSize]
 	}
-	request, err := build(kind, message.POST, make([]byte, tokenLength), options, payload)
+	request, err := build(b.kind(), message.POST, make([]byte, tokenLength), options, payload)
 	b.options = options // build has sorted them
 	if err == nil && len(request) > maxRequest {
 		err = message.ErrSpace
@@ -377,9 +381,9 @@ func processCPU() time.Duration {
 	return spent
 }
 
-// exponent is that of the blocks, whose size is 16 << exponent.
+// exponent is that of the blocks: bert, or their size is 16 << exponent.
 func (b *bench) exponent() (n uint32) {
-	for 16<<n < b.cfg.BlockSize {
+	for 16<<n < b.cfg.BlockSize && n < bert {
 		n++
 	}
 	return n

@@ -1,7 +1,10 @@
 package client
 
 import (
+	"crypto/tls"
 	"encoding/binary"
+	"errors"
+	"os"
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/exchange"
@@ -37,6 +40,7 @@ type simulated struct {
 	exchange    exchange.Session // with DTLS
 	resumption  *handshake.Session
 	final       handshake.Final
+	tickets     tls.ClientSessionCache // of TLS; nil: nothing is resumed
 	progress    progress
 
 	pending    exchange.ID
@@ -53,9 +57,9 @@ func (c *simulated) clearTimer() { c.w.timers.Remove(c.index()) }
 // index returns the client's index in its worker's list.
 func (c *simulated) index() int32 { return int32(int(c.number) - c.w.first) }
 
-// connect makes the client ready: at once without DTLS, by a handshake with it.
+// connect makes the client ready: at once over plain UDP, else by a handshake or a connection.
 func (c *simulated) connect() {
-	if !c.w.b.target.Secure {
+	if !c.w.b.target.ownSession() {
 		c.w.stats.Clients++
 		c.ready()
 		return
@@ -67,6 +71,10 @@ func (c *simulated) connect() {
 // begin starts the handshake.
 func (c *simulated) begin() {
 	w := c.w
+	if w.b.target.Stream {
+		c.dial()
+		return
+	}
 	own := w.b.security
 	own.Identity, own.Resume = w.b.identity(c.number), c.resumption
 	cid := make([]byte, w.b.cfg.CIDLength)
@@ -317,26 +325,45 @@ func (c *simulated) failed(reason exchange.Failure) {
 	}
 }
 
+// errEnded says that the server has ended the session or the connection during the first request.
+var errEnded = errors.New("the server has ended the session without an answer")
+
 // closed ends the session because the server said so.
 func (c *simulated) closed() {
+	if c.state == stateEnded { // nothing is asked of it any more
+		c.hangUp()
+		return
+	}
 	if c.pending != 0 {
 		c.w.stats.Lost++
 	}
 	c.w.stats.Errors++
+	if c.w.phase == phaseProbe {
+		c.w.fail(errEnded)
+	}
 	c.pending = 0
 	c.drop()
 	c.trouble()
+}
+
+// hangUp ends the session and notifies the server.
+func (c *simulated) hangUp() {
+	if c.socket.stream != nil {
+		c.release()
+		return
+	}
+	c.seal(closeNotify())
+	c.association = nil
 }
 
 // drop gives the session up and notifies the server, so that a new handshake from the same port is not unusual for it.
 func (c *simulated) drop() {
 	c.w.stats.Clients--
 	c.progress = progress{}
-	if c.association == nil {
+	if c.association == nil && c.socket.stream == nil {
 		return
 	}
-	c.seal(closeNotify())
-	c.association = nil
+	c.hangUp()
 	c.w.stats.LostSessions++
 	c.w.endpoint.Forget(&c.exchange)
 }
@@ -377,6 +404,10 @@ func (c *simulated) end() {
 func (c *simulated) due() {
 	switch c.state {
 	case stateHandshake:
+		if c.handshake == nil {
+			c.unconnected(os.ErrDeadlineExceeded)
+			return
+		}
 		c.handshake.Timeout(c.w.scratch, c.w.now, c.transmit)
 		c.shake()
 	case stateReady:
@@ -397,5 +428,5 @@ func (c *simulated) goodbye() {
 		c.w.stats.Lost++
 		c.w.stats.Errors++
 	}
-	c.seal(closeNotify())
+	c.hangUp()
 }

@@ -102,6 +102,9 @@ func (t *Target) split(u *url.URL) error {
 	return nil
 }
 
+// ownSession reports whether every client has a session of its own: of DTLS, or a connection.
+func (t Target) ownSession() bool { return t.Secure || t.Stream }
+
 // Resolve looks the host up, IPv4 first.
 func (t Target) Resolve() (netip.AddrPort, error) {
 	udp, err := net.ResolveUDPAddr("udp", net.JoinHostPort(t.Host, strconv.Itoa(int(t.Port))))

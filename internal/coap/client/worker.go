@@ -1,6 +1,7 @@
 package client
 
 import (
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -58,6 +59,11 @@ type worker struct {
 	ended int // clients that are done
 	met   int // clients that became ready before the load
 
+	clear    []byte          // what TLS has opened
+	frame    []byte          // a message to send over TCP
+	received message.Message // over TCP
+	dialling dialling
+
 	stats      BenchStats
 	rtt        *measure.Latency // since the reporter's latest visit, about
 	handshakes *measure.Latency
@@ -100,9 +106,10 @@ type socket struct {
 	exchange   exchange.Session // of all its clients, without DTLS
 	handshaker *simulated       // its handshake owns the records without connection id
 	index      uint64
-	opened     uint64 // how often
-	moveDue    bool   // change the source port before the next request
-	moved      bool   // the last change was to another address
+	opened     uint64      // how often
+	stream     *streamPeer // over TCP; nil: not connected
+	moveDue    bool        // change the source port before the next request
+	moved      bool        // the last change was to another address
 }
 
 func newWorker(b *bench, first, count int) (*worker, error) {
@@ -114,7 +121,7 @@ func newWorker(b *bench, first, count int) (*worker, error) {
 		b: b, first: first, poller: poller,
 		random:  rand.New(rand.NewPCG(b.cfg.Seed, uint64(first))),
 		scratch: new(record.Scratch),
-		in:      make([]byte, udpio.MaxDatagram), out: make([]byte, 0, 64),
+		in:      make([]byte, udpio.MaxDatagram), out: make([]byte, 0, maxRequest),
 		sealing: make([]byte, record.MaxHeadRoom+maxRequest+record.MaxTailRoom),
 		tokens:  make([]uint64, batch),
 		rtt:     measure.NewLatency(), handshakes: measure.NewLatency(),
@@ -147,6 +154,9 @@ func newWorker(b *bench, first, count int) (*worker, error) {
 		}
 		s := w.sockets[len(w.sockets)-1]
 		c := &simulated{w: w, socket: s, number: uint32(first + i), socketIndex: len(s.clients)}
+		if b.tls != nil && b.cfg.Resume {
+			c.tickets = tls.NewLRUClientSessionCache(1)
+		}
 		c.exchange.Peer, s.exchange.Peer = c, s
 		s.clients = append(s.clients, c)
 		w.clients = append(w.clients, c)
@@ -173,10 +183,10 @@ func (w *worker) handler() exchange.Handler {
 
 // open gives s a new source port, and the next source address if there are several.
 func (w *worker) open(s *socket) error {
-	var from netip.Addr
-	if n := uint64(len(w.b.cfg.From)); n > 0 {
-		from = w.b.cfg.From[(s.index+s.opened)%n]
+	if w.b.target.Stream {
+		return nil // each client connects
 	}
+	from := w.source(s)
 	fresh, err := udpio.DialFrom(from, w.b.address, true)
 	if err != nil {
 		return err
@@ -197,7 +207,16 @@ func (w *worker) open(s *socket) error {
 	return nil
 }
 
+// source is the local address of the next socket of s; the zero one lets the kernel choose.
+func (w *worker) source(s *socket) (from netip.Addr) {
+	if n := uint64(len(w.b.cfg.From)); n > 0 {
+		from = w.b.cfg.From[(s.index+s.opened)%n]
+	}
+	return from
+}
+
 func (w *worker) close() {
+	w.dialling.end()
 	for _, s := range w.sockets {
 		s.Socket.Close()
 	}
@@ -243,6 +262,9 @@ func (w *worker) run() {
 			break
 		}
 		w.now = w.b.clock()
+		for _, d := range w.dialling.take() {
+			w.dialled(d)
+		}
 		for _, token := range w.tokens[:n] {
 			w.read(w.sockets[token])
 		}
@@ -357,6 +379,10 @@ func (w *worker) refused(err error) {
 
 // read reads the datagrams that have arrived at s.
 func (w *worker) read(s *socket) {
+	if w.b.target.Stream {
+		w.readStream(s)
+		return
+	}
 	for range perSocketRead {
 		n, err := s.Receive(w.in)
 		if err != nil {
@@ -408,7 +434,7 @@ func (w *worker) plain(s *socket, datagram []byte) {
 // SendTo implements exchange.Sender.
 func (w *worker) SendTo(session *exchange.Session, datagram []byte, _ time.Duration) {
 	if c, ok := session.Peer.(*simulated); ok {
-		c.seal(record.ApplicationData, datagram)
+		c.deliver(datagram)
 		return
 	}
 	w.transmit(session.Peer.(*socket), datagram)

@@ -139,12 +139,13 @@ func (m *mirror) Established(*engine.Peer)                     { m.sessions++ }
 
 // psk is the configuration of a server, and of a client, with a pre-shared key.
 func psk() (engine.Config, handshake.ClientConfig) {
-	return engine.Config{
-			CIDs: engine.ByteOwnerCIDs(6, 7),
-			PSK:  func(identity []byte) ([]byte, bool) { return []byte("secret"), string(identity) == "device" },
-		}, handshake.ClientConfig{
-			Identity: []byte("device"), Key: []byte("secret"), OfferCID: true, OfferRoutability: true, CID: []byte("cli"),
-		}
+	server := engine.Config{
+		CIDs: engine.ByteOwnerCIDs(6, 7),
+		PSK:  func(identity []byte) ([]byte, bool) { return []byte("secret"), string(identity) == "device" },
+	}
+	return server, handshake.ClientConfig{
+		Identity: []byte("device"), Key: []byte("secret"), OfferCID: true, OfferRoutability: true, CID: []byte("cli"),
+	}
 }
 
 // mustDial makes a session.

@@ -25,8 +25,8 @@ type Peer struct {
 	session stream.Session
 	held    int // bytes of decoder, as counted by the worker
 
-	tls  *tls.Conn // nil over TCP
-	wire *wire     // the transport of tls
+	tls  *tls.Conn    // nil over TCP
+	wire *stream.Wire // the transport of tls
 
 	out     []byte // not sent yet: frames, over TLS records
 	room    bool   // the poller reports when the socket is writable

@@ -10,10 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/weir-lb/weir/internal/steering/evict"
-	"github.com/weir-lb/weir/internal/udpio"
 	"github.com/weir-lb/weir/internal/workers"
 )
 
@@ -170,19 +167,4 @@ func unmapped(a net.Addr) netip.AddrPort {
 		return netip.AddrPortFrom(tcp.AddrPort().Addr().Unmap(), uint16(tcp.Port))
 	}
 	return netip.AddrPort{}
-}
-
-// duplicate makes a Stream of a connection, and closes the connection.
-func duplicate(conn *net.TCPConn) (s udpio.Stream, err error) {
-	defer conn.Close()
-	raw, err := conn.SyscallConn()
-	if err != nil {
-		return s, err
-	}
-	var fd int
-	failed := raw.Control(func(old uintptr) { fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0) })
-	if err = errors.Join(failed, err); err != nil {
-		return s, err
-	}
-	return udpio.AdoptStream(fd), nil
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 
+	"github.com/weir-lb/weir/internal/coap/stream"
 	"github.com/weir-lb/weir/internal/steering/evict"
 )
 
@@ -58,53 +59,11 @@ func (h *handshakes) closeAll() {
 	}
 }
 
-// wire is what a TLS connection reads from and writes to. The handshake blocks on the socket, in a goroutine. Then the worker owns
-// both: TLS reads what the worker has read, and gets errWouldBlock instead of blocking; what TLS writes is queued.
-type wire struct {
-	net.Conn       // used while it blocks
-	peer     *Peer // nil: reads and writes block
-	in       []byte
-	err      error // of the socket, after these bytes
-}
-
-// errWouldBlock is a net.Error that crypto/tls treats as temporary: the next Read continues where this one ended.
-var errWouldBlock net.Error = wouldBlock{}
-
-type wouldBlock struct{}
-
-func (wouldBlock) Error() string   { return "nothing to read now" }
-func (wouldBlock) Timeout() bool   { return true }
-func (wouldBlock) Temporary() bool { return true }
-
-// Read implements net.Conn.
-func (t *wire) Read(b []byte) (int, error) {
-	switch {
-	case len(t.in) > 0:
-		n := copy(b, t.in)
-		t.in = t.in[n:]
-		return n, nil
-	case t.peer == nil:
-		return t.Conn.Read(b)
-	case t.err != nil:
-		return 0, t.err
-	}
-	return 0, errWouldBlock
-}
-
-// Write implements net.Conn.
-func (t *wire) Write(b []byte) (int, error) {
-	if t.peer == nil {
-		return t.Conn.Write(b)
-	}
-	t.peer.out = append(t.peer.out, b...)
-	return len(b), nil
-}
-
 // shake runs the handshake of a server.
-func shake(ctx context.Context, cfg *tls.Config, conn net.Conn) (*tls.Conn, *wire, error) {
+func shake(ctx context.Context, cfg *tls.Config, conn net.Conn) (*tls.Conn, *stream.Wire, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTime)
 	defer cancel()
-	w := &wire{Conn: conn}
+	w := &stream.Wire{Conn: conn}
 	secure := tls.Server(w, cfg)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		return nil, nil, err

@@ -68,8 +68,8 @@ func (w *Worker) Post(f func()) bool { return w.inbox.Put(func(*Worker) { f() })
 func (w *Worker) WakeAt(at time.Duration) { w.wakeAt = min(w.wakeAt, at) }
 
 // take gives the worker a connection, from any goroutine.
-func (w *Worker) take(conn *net.TCPConn, secure *tls.Conn, t *wire, client netip.AddrPort) {
-	socket, err := duplicate(conn)
+func (w *Worker) take(conn *net.TCPConn, secure *tls.Conn, t *stream.Wire, client netip.AddrPort) {
+	socket, err := udpio.DuplicateStream(conn)
 	if err != nil {
 		w.refused.Add(1)
 		return
@@ -90,7 +90,7 @@ func (w *Worker) open(p *Peer) {
 	}
 	p.opened, p.active = w.now, w.now
 	if p.wire != nil {
-		p.wire.peer = p
+		p.wire.Out = &p.out
 	}
 	p.token = w.tokens.Add(p)
 	if err := w.poller.AddStream(&p.socket, p.token); err != nil {
@@ -220,7 +220,7 @@ func (w *Worker) serve(p *Peer) {
 		p.active = w.now
 	}
 	if p.tls != nil {
-		p.wire.in, p.wire.err = w.in[:n], err
+		p.wire.In, p.wire.Err = w.in[:n], err
 		w.readTLS(p)
 		return
 	}
@@ -241,7 +241,7 @@ func (w *Worker) readTLS(p *Peer) {
 		if n > 0 {
 			w.decode(p, w.plain[:n])
 		}
-		if errors.Is(err, errWouldBlock) {
+		if errors.Is(err, stream.ErrWouldBlock) {
 			break
 		}
 		if err != nil {
