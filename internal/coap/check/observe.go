@@ -263,8 +263,8 @@ func observeOff(c *conversation) error {
 		case string(a.Token) == string(o.token):
 			times = append(times, a.at)
 		}
-		if time.Since(begun) > 3*time.Minute {
-			return &failure{o.sent.text + ", and acknowledged no further notification", "an end of the observation after MAX_TRANSMIT_WAIT, 93 s", fmt.Sprintf("%d messages in 3 minutes, the last one %s", len(times), describe(&a.Message)), "RFC 7641 section 4.5"}
+		if time.Since(begun) > c.cfg.Abandon {
+			return &failure{o.sent.text + ", and acknowledged no further notification", "an end of the observation after MAX_TRANSMIT_WAIT, 93 s", fmt.Sprintf("%d messages in %v, the last one %s", len(times), c.cfg.Abandon, describe(&a.Message)), "RFC 7641 section 4.5"}
 		}
 	}
 }
@@ -286,7 +286,7 @@ func observeReset(c *conversation) error {
 }
 
 // observeEnd is TD_COAP_OBS_07 and 08: something ends the observation with a last notification of an error.
-func observeEnd(r request, want_ message.Code) func(*conversation) error {
+func observeEnd(r request, last message.Code) func(*conversation) error {
 	return func(c *conversation) error {
 		o, err := c.begin("/obs")
 		if err != nil {
@@ -302,7 +302,7 @@ func observeEnd(r request, want_ message.Code) func(*conversation) error {
 				return err
 			}
 			if a == nil {
-				return &failure{o.sent.text + ", and then " + r.code.Name() + " " + r.path, "a notification with " + want_.String(), fmt.Sprintf("nothing but notifications with 2.05 within %v", c.cfg.Notify), "RFC 7641 section 4.2"}
+				return &failure{o.sent.text + ", and then " + r.code.Name() + " " + r.path, "a notification with " + last.String(), fmt.Sprintf("nothing but notifications with 2.05 within %v", c.cfg.Notify), "RFC 7641 section 4.2"}
 			}
 			if err := c.confirm(a); err != nil {
 				return err
@@ -310,10 +310,10 @@ func observeEnd(r request, want_ message.Code) func(*conversation) error {
 			if a.Code == message.Content && a.at.Sub(o.last.at) < c.cfg.Notify && len(o.waiting) > 0 {
 				continue
 			}
-			if err := c.check(o.sent, a, append(c.confirmable(), code(want_), noObserve)...); err != nil {
+			if err := c.check(o.sent, a, append(c.confirmable(), code(last), noObserve)...); err != nil {
 				return err
 			}
-			return c.silence(o, "a notification with "+want_.String())
+			return c.silence(o, "a notification with "+last.String())
 		}
 	}
 }
