@@ -157,9 +157,10 @@ func (c *conversation) begin(path string) (*observation, error) {
 	return o, err
 }
 
-// confirmable wants a notification to be confirmable, except over TCP.
+// confirmable wants a notification to be confirmable, except over TCP, and except where the user has named another resource than /obs:
+// either type is right then.
 func (c *conversation) confirmable() []want {
-	if c.target.Stream {
+	if _, another := c.cfg.Paths["/obs"]; another || c.target.Stream {
 		return nil
 	}
 	return []want{kind(message.Con, "ETSI list; RFC 7641 section 4.5")}
@@ -238,9 +239,20 @@ func observeAgain(c *conversation) error {
 	return c.cancel(again)
 }
 
+// needsConfirmable reports that nothing can be lost of a notification that nobody acknowledges.
+func (c *conversation) needsConfirmable(o *observation) error {
+	if o.last.Type == message.Con {
+		return nil
+	}
+	return lackf("the notifications of %s are not confirmable", c.cfg.pathOf(o.path))
+}
+
 // observeOff is TD_COAP_OBS_05: the client acknowledges nothing any more. The server repeats, at growing intervals, and ends.
 func observeOff(c *conversation) error {
 	o, err := c.begin("/obs")
+	if err == nil {
+		err = c.needsConfirmable(o)
+	}
 	if err != nil {
 		return err
 	}
@@ -371,6 +383,9 @@ func observeLossy(c *conversation) error {
 		return err
 	}
 	lost, err := c.unconfirmed(o, c.confirmable()...)
+	if err == nil {
+		err = c.needsConfirmable(o)
+	}
 	if err != nil {
 		return err
 	}

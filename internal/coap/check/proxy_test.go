@@ -134,8 +134,10 @@ func faulty(t *testing.T, server string, f fault) string {
 					t.Error(err)
 					return
 				}
-				w = &way{requests: map[string]*parts{}, seen: map[uint16]int{}, came: map[uint16]int{}, mids: map[uint16]uint16{}, notified: map[string]int{},
-					up: func(p *parts) { link.Write(p.bytes()) }} //nolint:errcheck // the peer repeats
+				w = &way{
+					requests: map[string]*parts{}, seen: map[uint16]int{}, came: map[uint16]int{}, mids: map[uint16]uint16{}, notified: map[string]int{},
+					up: func(p *parts) { link.Write(p.bytes()) },
+				} //nolint:errcheck // the peer repeats
 				mu.Lock()
 				ways[key], links[key] = w, link
 				mu.Unlock()
