@@ -265,7 +265,7 @@ func (c *conversation) holds(path string, body []byte) error {
 // blockCreate is TD_COAP_BLOCK_04.
 func blockCreate(c *conversation) error {
 	r := request{code: message.POST, path: "/large-create", needed: true, options: []client.Option{client.UintOption(message.ContentFormat, 0)}}
-	a, err := c.upload(r, body(), false, code(message.Created), want{"two Location-Path options, the first of them large-create, without a slash", "RFC 7252 section 5.10.7", func(_ *sent, a *answer) bool {
+	a, err := c.upload(r, body(), false, code(message.Created), want{"two Location-Path options, the first of them large-create, without a slash", "ETSI list; RFC 7252 section 5.10.7", func(_ *sent, a *answer) bool {
 		path := all(&a.Message, message.LocationPath)
 		first := strings.Trim(c.cfg.pathOf("/large-create"), "/")
 		return len(path) == 2 && path[0] == first && path[1] != "" && !strings.Contains(path[1], "/")

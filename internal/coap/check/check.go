@@ -32,6 +32,7 @@ type Config struct {
 	Timeout    time.Duration // for each exchange, default 10 s
 	Notify     time.Duration // longest wait for a notification, default 15 s
 	AckTimeout time.Duration // first retransmission, default 2 s (RFC 7252 section 4.8)
+	Abandon    time.Duration // when a server must have given up a client that is silent, default 3 min
 	// Begin is called before each case, with its number from 0; nil: nothing is.
 	Begin func(number, all int, c *Case)
 }
@@ -40,7 +41,7 @@ func (c *Config) defaults() {
 	for _, d := range []struct {
 		value *time.Duration
 		usual time.Duration
-	}{{&c.Timeout, 10 * time.Second}, {&c.Notify, 15 * time.Second}, {&c.AckTimeout, 2 * time.Second}} {
+	}{{&c.Timeout, 10 * time.Second}, {&c.Notify, 15 * time.Second}, {&c.AckTimeout, 2 * time.Second}, {&c.Abandon, 3 * time.Minute}} {
 		if *d.value <= 0 {
 			*d.value = d.usual
 		}

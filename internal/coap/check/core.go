@@ -1,6 +1,7 @@
 package check
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,17 +22,19 @@ func (c *conversation) provide(path string, body []byte) error {
 	if err != nil || a.Code != message.NotFound || c.listed[c.cfg.pathOf(path)] {
 		return err
 	}
-	r := request{code: message.PUT, path: path, options: textFormat(), payload: body}
+	r := request{code: message.PUT, path: path, options: textFormat()}
 	if len(body) > 1024 {
-		a, err = c.upload(request{code: message.PUT, path: path, options: textFormat()}, body, true)
+		_, err = c.upload(r, body, true)
 	} else {
-		a, err = c.ask(r)
+		r.payload = body
+		_, err = c.ask(r)
 	}
-	if err == nil && a.Code.Class() != 2 {
-		return lackf("the server has no %s, and does not let a client create it: %s %s", c.cfg.pathOf(path), a.Code, a.Code.Name())
+	var failed *failure
+	if err != nil && !errors.As(err, &failed) { // a failure is that of another case
+		return err
 	}
-	if err != nil && c.ctx.Err() == nil {
-		return lackf("the server has no %s, and does not let a client create it: %v", c.cfg.pathOf(path), err)
+	if a, err = c.ask(request{code: message.GET, path: path}); err == nil && a.Code == message.NotFound {
+		return lackf("the server has no %s, and does not let a client create it", c.cfg.pathOf(path))
 	}
 	return err
 }
@@ -127,7 +130,7 @@ func lossy(c *conversation) error {
 	if err := c.provide("/test", []byte(sample)); err != nil {
 		return err
 	}
-	s, a, err := c.twice(request{code: message.GET, path: "/test", needed: true}, code(message.Content), hasFormat, hasPayload)
+	s, a, err := c.twice(request{code: message.GET, path: "/test", needed: true}, code(message.Content), hasPayload)
 	if err != nil {
 		return err
 	}
@@ -197,7 +200,7 @@ func lossySeparate(c *conversation) error {
 	if err != nil {
 		return err
 	}
-	if err := c.check(s, a, code(message.Content), kind(message.Con, "ETSI list; RFC 7252 section 5.2.2"), hasFormat, hasPayload); err != nil {
+	if err := c.check(s, a, code(message.Content), kind(message.Con, "ETSI list; RFC 7252 section 5.2.2"), hasPayload); err != nil {
 		return err
 	}
 	again, err := c.repetition(s, a, time.Now().Add(c.cfg.Timeout))
@@ -237,13 +240,11 @@ func (c *conversation) repetition(s *sent, first *answer, until time.Time) (*ans
 	}
 }
 
-// repeatedRequest sends a request for a separate response twice, as if its acknowledgement was lost: both are acknowledged.
+// repeatedRequest sends a request for a separate response again after its acknowledgement, as if that was lost: the copy is
+// acknowledged, too (RFC 7252 section 4.2).
 func (c *conversation) repeatedRequest() error {
 	s, err := c.send(request{code: message.GET, path: "/separate"})
 	if err != nil {
-		return err
-	}
-	if err := c.write(s.datagram); err != nil {
 		return err
 	}
 	acknowledged := 0
@@ -255,17 +256,23 @@ func (c *conversation) repeatedRequest() error {
 		case a == nil:
 			return &failure{"twice " + s.text, "an acknowledgement of each copy and a response", fmt.Sprintf("%d acknowledgements within %v", acknowledged, c.cfg.Timeout), "RFC 7252 sections 4.2 and 5.2.2"}
 		case a.Type == message.Ack && a.ID == s.id:
-			acknowledged++
+			if acknowledged++; acknowledged == 1 {
+				err = c.write(s.datagram)
+			}
 		case a.Type == message.Con:
 			if err := c.confirm(a); err != nil {
 				return err
 			}
-			if string(a.Token) == string(s.token) && acknowledged >= 2 {
+			if string(a.Token) != string(s.token) {
+				continue
+			}
+			if acknowledged >= 2 {
 				return nil
 			}
-			if string(a.Token) == string(s.token) {
-				return &failure{"twice " + s.text, "an acknowledgement of each copy before the response", fmt.Sprintf("%d, then %s", acknowledged, describe(&a.Message)), "RFC 7252 section 4.2"}
-			}
+			return &failure{"twice " + s.text, "an acknowledgement of each copy before the response", fmt.Sprintf("%d, then %s", acknowledged, describe(&a.Message)), "RFC 7252 section 4.2"}
+		}
+		if err != nil {
+			return err
 		}
 	}
 }

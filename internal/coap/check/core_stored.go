@@ -7,9 +7,16 @@ import (
 
 // locationPath is TD_COAP_CORE_18.
 func locationPath(c *conversation) error {
-	_, err := c.ask(request{code: message.POST, path: "/test", options: textFormat(), payload: []byte(sample), needed: true},
-		code(message.Created), values(message.LocationPath, "location1", "location2", "location3"))
-	return err
+	r := request{code: message.POST, path: "/test", options: textFormat(), payload: []byte(sample), needed: true}
+	a, err := c.ask(r)
+	switch {
+	case err != nil:
+		return err
+	case a.Code == message.Changed:
+		return lackf("POST to %s creates nothing: %s %s", c.cfg.pathOf("/test"), a.Code, a.Code.Name())
+	}
+	s := &sent{request: c.located(r), text: "POST " + c.cfg.pathOf("/test")}
+	return c.check(s, a, code(message.Created), values(message.LocationPath, "location1", "location2", "location3"))
 }
 
 // locationQuery is TD_COAP_CORE_19.

@@ -87,12 +87,11 @@ func handshakeFailed(what string, err error) error {
 
 // secured gets /test over the new session.
 func (c *conversation) secured() error {
-	a, err := c.ask(request{code: message.GET, path: "/test", needed: true})
-	if err != nil {
+	if err := c.provide("/test", []byte(sample)); err != nil {
 		return err
 	}
-	s := &sent{request: request{code: message.GET, path: "/test"}, text: "GET /test over DTLS"}
-	return c.check(s, a, code(message.Content), hasPayload)
+	_, err := c.ask(request{code: message.GET, path: "/test", needed: true}, code(message.Content), hasPayload)
+	return err
 }
 
 // pskSession is TD_COAP_DTLS_01.
@@ -108,9 +107,11 @@ func pskSession(c *conversation) error {
 func pskWrong(c *conversation) error {
 	defer c.close()
 	own := c.psk()
-	own.Secret = []byte("wrong")
+	if own.Secret = []byte("wrong"); string(c.cfg.Security.Secret) == "wrong" {
+		own.Secret = []byte("not right")
+	}
 	err := c.shake(own, nil)
-	return refused(fmt.Sprintf("a handshake with the identity %q and the key \"wrong\"", own.Identity), err, func(alert handshake.AlertError) bool {
+	return refused(fmt.Sprintf("a handshake with the identity %q and the key %q", own.Identity, own.Secret), err, func(alert handshake.AlertError) bool {
 		return alert == 51 || alert == 20 || alert == 115
 	}, "decrypt_error (51)")
 }

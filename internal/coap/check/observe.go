@@ -44,7 +44,7 @@ func (c *conversation) register(t message.Type, path string, token []byte, wants
 	if err := c.confirm(a); err != nil {
 		return nil, err
 	}
-	if err := c.check(s, a, append([]want{code(message.Content), hasObserve, hasFormat}, wants...)...); err != nil {
+	if err := c.check(s, a, append([]want{code(message.Content), hasObserve}, wants...)...); err != nil {
 		return nil, err
 	}
 	if s.kind == message.Con {
@@ -126,12 +126,17 @@ func newer(before *answer) want {
 	}}
 }
 
-// sameFormat wants the content format of the first response.
+// sameFormat wants the content format of the first response, or none where it had none.
 func sameFormat(first *answer) want {
-	f, _ := first.Format(message.ContentFormat)
-	w := format(f)
-	w.reference = "RFC 7641 section 4.2"
-	return w
+	f, ok := first.Format(message.ContentFormat)
+	text := "no Content-Format, as before"
+	if ok {
+		text = fmt.Sprintf("Content-Format %d, as before", f)
+	}
+	return want{text, "RFC 7641 section 4.2", func(_ *sent, a *answer) bool {
+		got, has := a.Format(message.ContentFormat)
+		return has == ok && got == f
+	}}
 }
 
 // silence wants no message of an observation for two periods and a half of it.
@@ -147,9 +152,9 @@ func (c *conversation) silence(o *observation, after string) error {
 	return &failure{o.sent.text + ", and then " + after, "no further notification", describe(&a.Message), "RFC 7641 section 3.6"}
 }
 
-// observed registers and takes the first notification, as most cases begin.
-func (c *conversation) begin(path string) (*observation, error) {
-	o, err := c.register(message.Con, path, nil)
+// begin registers and takes the first notification, as most cases begin.
+func (c *conversation) begin(path string, wants ...want) (*observation, error) {
+	o, err := c.register(message.Con, path, nil, wants...)
 	if err != nil {
 		return nil, err
 	}
@@ -157,9 +162,10 @@ func (c *conversation) begin(path string) (*observation, error) {
 	return o, err
 }
 
-// confirmable wants a notification to be confirmable, except over TCP.
+// confirmable wants a notification to be confirmable, except over TCP, and except where the user has named another resource than /obs:
+// either type is right then.
 func (c *conversation) confirmable() []want {
-	if c.target.Stream {
+	if _, another := c.cfg.Paths["/obs"]; another || c.target.Stream {
 		return nil
 	}
 	return []want{kind(message.Con, "ETSI list; RFC 7641 section 4.5")}
@@ -181,7 +187,7 @@ func (c *conversation) deregister(o *observation, wants ...want) (*answer, error
 
 // observeCon is TD_COAP_OBS_01.
 func observeCon(c *conversation) error {
-	o, err := c.begin("/obs")
+	o, err := c.begin("/obs", hasFormat)
 	for i := 0; i < 2 && err == nil; i++ {
 		_, err = c.notification(o, c.confirmable()...)
 	}
@@ -193,7 +199,7 @@ func observeCon(c *conversation) error {
 
 // observeNon is TD_COAP_OBS_02. A server may send a notification as confirmable now and then (RFC 7641 section 4.5): not all of three.
 func observeNon(c *conversation) error {
-	o, err := c.register(message.Non, "/obs-non", nil)
+	o, err := c.register(message.Non, "/obs-non", nil, hasFormat)
 	if err != nil {
 		return err
 	}
@@ -220,7 +226,8 @@ func observeAgain(c *conversation) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.ask(request{code: message.POST, path: "/obs-reset", payload: []byte("sesame"), needed: true}, code(message.Changed)); err != nil {
+	reset := request{code: message.POST, path: "/obs-reset", payload: []byte("sesame"), needed: true}
+	if err := c.alter(reset, code(message.Changed)); err != nil {
 		return err
 	}
 	o.waiting = nil
@@ -238,9 +245,20 @@ func observeAgain(c *conversation) error {
 	return c.cancel(again)
 }
 
+// needsConfirmable reports that nothing can be lost of a notification that nobody acknowledges.
+func (c *conversation) needsConfirmable(o *observation) error {
+	if o.last.Type == message.Con {
+		return nil
+	}
+	return lackf("the notifications of %s are not confirmable", c.cfg.pathOf(o.path))
+}
+
 // observeOff is TD_COAP_OBS_05: the client acknowledges nothing any more. The server repeats, at growing intervals, and ends.
 func observeOff(c *conversation) error {
 	o, err := c.begin("/obs")
+	if err == nil {
+		err = c.needsConfirmable(o)
+	}
 	if err != nil {
 		return err
 	}
@@ -263,8 +281,8 @@ func observeOff(c *conversation) error {
 		case string(a.Token) == string(o.token):
 			times = append(times, a.at)
 		}
-		if time.Since(begun) > 3*time.Minute {
-			return &failure{o.sent.text + ", and acknowledged no further notification", "an end of the observation after MAX_TRANSMIT_WAIT, 93 s", fmt.Sprintf("%d messages in 3 minutes, the last one %s", len(times), describe(&a.Message)), "RFC 7641 section 4.5"}
+		if time.Since(begun) > c.cfg.Abandon {
+			return &failure{o.sent.text + ", and acknowledged no further notification", "an end of the observation after MAX_TRANSMIT_WAIT, 93 s", fmt.Sprintf("%d messages in %v, the last one %s", len(times), c.cfg.Abandon, describe(&a.Message)), "RFC 7641 section 4.5"}
 		}
 	}
 }
@@ -286,14 +304,14 @@ func observeReset(c *conversation) error {
 }
 
 // observeEnd is TD_COAP_OBS_07 and 08: something ends the observation with a last notification of an error.
-func observeEnd(r request, want_ message.Code) func(*conversation) error {
+func observeEnd(r request, last message.Code) func(*conversation) error {
 	return func(c *conversation) error {
 		o, err := c.begin("/obs")
 		if err != nil {
 			return err
 		}
 		r.needed = true
-		if _, err := c.ask(r, code(message.Deleted, message.Changed, message.Created)); err != nil {
+		if err := c.alter(r, code(message.Deleted, message.Changed)); err != nil {
 			return err
 		}
 		for end := time.Now().Add(c.cfg.Notify); ; { // notifications of before the change may come first
@@ -302,7 +320,7 @@ func observeEnd(r request, want_ message.Code) func(*conversation) error {
 				return err
 			}
 			if a == nil {
-				return &failure{o.sent.text + ", and then " + r.code.Name() + " " + r.path, "a notification with " + want_.String(), fmt.Sprintf("nothing but notifications with 2.05 within %v", c.cfg.Notify), "RFC 7641 section 4.2"}
+				return &failure{o.sent.text + ", and then " + r.code.Name() + " " + r.path, "a notification with " + last.String(), fmt.Sprintf("nothing but notifications with 2.05 within %v", c.cfg.Notify), "RFC 7641 section 4.2"}
 			}
 			if err := c.confirm(a); err != nil {
 				return err
@@ -310,12 +328,34 @@ func observeEnd(r request, want_ message.Code) func(*conversation) error {
 			if a.Code == message.Content && a.at.Sub(o.last.at) < c.cfg.Notify && len(o.waiting) > 0 {
 				continue
 			}
-			if err := c.check(o.sent, a, append(c.confirmable(), code(want_), noObserve)...); err != nil {
+			if err := c.check(o.sent, a, append(c.confirmable(), code(last), noObserve)...); err != nil {
 				return err
 			}
-			return c.silence(o, "a notification with "+want_.String())
+			return c.silence(o, "a notification with "+last.String())
 		}
 	}
+}
+
+// alter sends the request that something is to follow from. A server that refuses it, or that makes another resource of it, has no such
+// resource.
+func (c *conversation) alter(r request, wants ...want) error {
+	s, err := c.send(r)
+	if err != nil {
+		return err
+	}
+	a, err := c.response(s)
+	if err != nil {
+		return err
+	}
+	if err := c.confirm(a); err != nil {
+		return err
+	}
+	if err := c.check(s, a, wants...); err != nil && (a.Code.Class() == 4 || a.Code == message.Created) {
+		return lackf("the server does not take %s %s: %s %s", r.code.Name(), c.cfg.pathOf(r.path), a.Code, a.Code.Name())
+	} else if err != nil {
+		return err
+	}
+	return nil
 }
 
 // observeUpdate is TD_COAP_OBS_09: a change reaches the observer.
@@ -327,7 +367,7 @@ func observeUpdate(c *conversation) error {
 	f, _ := o.first.Uint(message.ContentFormat)
 	text := fmt.Sprintf("changed at %d", time.Now().UnixNano())
 	r := request{code: message.PUT, path: "/obs", payload: []byte(text), needed: true, options: []client.Option{client.UintOption(message.ContentFormat, f)}}
-	if _, err := c.ask(r, code(message.Changed)); err != nil {
+	if err := c.alter(r, code(message.Changed)); err != nil {
 		return err
 	}
 	for end := time.Now().Add(c.cfg.Notify); time.Now().Before(end); { // those of before the change may come first
@@ -371,6 +411,9 @@ func observeLossy(c *conversation) error {
 		return err
 	}
 	lost, err := c.unconfirmed(o, c.confirmable()...)
+	if err == nil {
+		err = c.needsConfirmable(o)
+	}
 	if err != nil {
 		return err
 	}
@@ -429,7 +472,7 @@ func observeLarge(path string) func(*conversation) error {
 			return err
 		}
 		blockwise := 0
-		for range 6 {
+		for i, begun := 0, time.Now(); i < 6 || time.Since(begun) < 10*time.Second; i++ { // the size of some varies at random
 			a, err := c.notification(o)
 			if err != nil {
 				return err

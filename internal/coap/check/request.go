@@ -166,17 +166,20 @@ func (c *conversation) response(s *sent) (*answer, error) {
 		if done || err != nil {
 			return a, err
 		}
-		if !s.acked || a.Code != message.Empty {
+		if (!s.acked || a.Code != message.Empty) && len(others) < maxOthers {
 			others = append(others, describe(&a.Message))
 		}
 	}
 }
 
+// maxOthers bounds the messages that a failure shows instead of a response.
+const maxOthers = 4
+
 // nothing says that what was awaited did not come, and what came instead.
 func (c *conversation) nothing(others []string) string {
 	text := fmt.Sprintf("nothing within %v", c.cfg.Timeout)
 	if len(others) > 0 {
-		text += " but " + strings.Join(others[:min(len(others), 4)], " | ")
+		text += " but " + strings.Join(others, " | ")
 	}
 	return text
 }
@@ -206,7 +209,9 @@ func (c *conversation) matches(s *sent, a *answer) (bool, error) {
 		return ours, nil
 	}
 	if o := c.observationOf(a); o != nil && (!same || hasObserve.ok(s, a) && (s.cancels() || !c.target.Stream)) {
-		o.waiting = append(o.waiting, a)
+		if len(o.waiting) < maxTrace {
+			o.waiting = append(o.waiting, a)
+		}
 		return false, c.confirm(a)
 	}
 	if !same { // of nobody: RFC 7252 section 4.2

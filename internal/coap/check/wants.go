@@ -97,6 +97,6 @@ func all(m *message.Message, id message.OptionID) (values []string) {
 }
 
 // values wants exactly these values of an option that may be repeated.
-func values(id message.OptionID, want_ ...string) want {
-	return want{fmt.Sprintf("%s options %q", id, want_), "RFC 7252 section 5.10.7", func(_ *sent, a *answer) bool { return slices.Equal(all(&a.Message, id), want_) }}
+func values(id message.OptionID, list ...string) want {
+	return want{fmt.Sprintf("%s options %q", id, list), "ETSI list; RFC 7252 section 5.10.7", func(_ *sent, a *answer) bool { return slices.Equal(all(&a.Message, id), list) }}
 }

@@ -23,6 +23,16 @@ import (
 // serve runs a server until the test ends, and returns its URIs.
 func serve(t testing.TB, cfg node.Config) []string {
 	t.Helper()
+	var uris []string
+	for _, a := range open(t, cfg).Addresses() {
+		uris = append(uris, a.URI)
+	}
+	return uris
+}
+
+// open runs a server until the test ends.
+func open(t testing.TB, cfg node.Config) *node.Node {
+	t.Helper()
 	cfg.Version = "test"
 	n, err := node.Open(cfg)
 	if err != nil {
@@ -37,11 +47,7 @@ func serve(t testing.TB, cfg node.Config) []string {
 			t.Error(err)
 		}
 	})
-	var uris []string
-	for _, a := range n.Addresses() {
-		uris = append(uris, a.URI)
-	}
-	return uris
+	return n
 }
 
 // plugtest is a server with the plugtest profile that changes its resources often.
