@@ -120,7 +120,7 @@ func (c *Codec) seal(dst []byte, code message.Code, b *Binding, o *Option) ([]by
 			out.Option(message.OSCORE, o.append(c.option[:0]))
 			written = true
 		}
-		if outerOnly(id) || id == message.Observe || id == message.NoResponse {
+		if outerOnly(id) || id == message.Observe || id == message.NoResponse && suppressesAll(options.Value()) {
 			out.Option(id, options.Value())
 		}
 	}
@@ -135,6 +135,9 @@ func (c *Codec) seal(dst []byte, code message.Code, b *Binding, o *Option) ([]by
 	b.context.sender.Seal(&c.scratch, c.nonce[:], c.additional(b), body[:len(plaintext):cap(body)], len(plaintext))
 	return out.Bytes()
 }
+
+// suppressesAll reports whether a No-Response option may be shown to proxies (RFC 8613 section 4.1.3.6).
+func suppressesAll(value []byte) bool { return len(value) == 1 && value[0] == 26 }
 
 // plaintext is the code, the class E options and the payload of c.message.
 func (c *Codec) plaintext(response bool) ([]byte, error) {

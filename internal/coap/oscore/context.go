@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/weir-lb/weir/internal/dtls/record"
 )
@@ -73,7 +74,8 @@ type Context struct {
 	iv         [nonceLength]byte
 	store      Store
 	step       uint64
-	id         string
+	id         string // of the sender sequence numbers in the store
+	number     uint64 // tells it from other contexts of this process
 
 	mu       sync.Mutex
 	next     uint64        // sender sequence number
@@ -81,6 +83,9 @@ type Context struct {
 	window   record.Window // of the recipient
 	lost     bool          // the window was lost by a restart
 }
+
+// numbers counts the contexts of this process.
+var numbers atomic.Uint64
 
 // Step is how many sequence numbers a server reserves at a time.
 const Step = 4096
@@ -92,7 +97,7 @@ func New(p Parameters, store Store, step uint64) (*Context, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	c := &Context{parameters: p, store: store, step: max(1, step), reserved: maxSequence + 1}
+	c := &Context{parameters: p, store: store, step: max(1, step), reserved: maxSequence + 1, number: numbers.Add(1)}
 	senderKey, err := c.derive(p.SenderID, "Key", keyLength)
 	if err != nil {
 		return nil, err
