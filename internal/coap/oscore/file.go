@@ -121,8 +121,11 @@ func (e *entry) parameters() (p Parameters, key string, err error) {
 		key, text string
 		into      *[]byte
 	}{
-		{"master_secret", e.MasterSecret, &p.MasterSecret}, {"master_salt", e.MasterSalt, &p.MasterSalt}, {"id_context", idContext, &p.IDContext},
-		{"sender_id", e.SenderID, &p.SenderID}, {"recipient_id", e.RecipientID, &p.RecipientID},
+		{"master_secret", e.MasterSecret, &p.MasterSecret},
+		{"master_salt", e.MasterSalt, &p.MasterSalt},
+		{"id_context", idContext, &p.IDContext},
+		{"sender_id", e.SenderID, &p.SenderID},
+		{"recipient_id", e.RecipientID, &p.RecipientID},
 	} {
 		if *field.into, err = hex.DecodeString(field.text); err != nil {
 			return p, field.key, errors.New("no even number of hexadecimal digits; write them in quotes")

@@ -10,10 +10,9 @@ const MaxContexts = 65536
 
 // Table finds contexts by what a request names. It does not change once it is used, so any goroutine may use it.
 type Table struct {
-	all     []*Context
-	byKID   map[string]*Context // nil for one that several contexts have
-	byBoth  map[string]*Context // kid context, behind its length, and kid
-	longest int
+	all    []*Context
+	byKID  map[string]*Context // nil for one that several contexts have
+	byBoth map[string]*Context // kid context, behind its length, and kid
 }
 
 // NewTable returns a Table of contexts. Two with the same recipient ID need different ID contexts.
