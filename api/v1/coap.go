@@ -30,6 +30,7 @@ type CoAPListener struct {
 	Engine     DTLSCounters   `json:"engine"`              // datagrams, records and sessions; zero over TCP and TLS
 	Exchange   CoAPCounters   `json:"exchange"`            // messages
 	Resources  CoAPResources  `json:"resources"`           // bodies in blocks, observers
+	OSCORE     CoAPOSCORE     `json:"oscore"`              // protected requests
 	Pending    int            `json:"pending"`             // messages that await an acknowledgement or their time
 	Streams    *CoAPStreams   `json:"streams,omitempty"`   // connections over TCP or TLS; absent: the listener has datagrams
 	Cluster    *CoAPCluster   `json:"cluster,omitempty"`   // what went to and came from other nodes; absent: it is no cluster node
@@ -130,6 +131,17 @@ type CoAPResources struct {
 	ObserversRefused uint64 `json:"observers_refused"` // answered without Observe, because there was no room
 	ObserversEvicted uint64 `json:"observers_evicted"` // of addresses without proof, made room for other ones
 	ObserversLost    uint64 `json:"observers_lost"`    // the client did not acknowledge a notification, or rejected it
+}
+
+// CoAPOSCORE count requests with the OSCORE option since the start (RFC 8613).
+type CoAPOSCORE struct {
+	Requests   uint64 `json:"requests"`   // verified and executed
+	Malformed  uint64 `json:"malformed"`  // the option cannot be read: 4.02
+	Unknown    uint64 `json:"unknown"`    // no context for the kid: 4.01
+	Replays    uint64 `json:"replays"`    // sequence numbers seen before or too old: 4.01
+	Forged     uint64 `json:"forged"`     // not verified: 4.00
+	Challenges uint64 `json:"challenges"` // answered with an Echo option after a restart
+	Unsent     uint64 `json:"unsent"`     // responses that could not be protected
 }
 
 // CoAPStreams count since the start, except Connections, Guests and Handshakes, which are current.

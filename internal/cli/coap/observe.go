@@ -65,7 +65,7 @@ func runObserve(cmd *cobra.Command, uri string, f *observeFlags) error {
 		ctx, cancel = context.WithTimeout(ctx, f.duration)
 		defer cancel()
 	}
-	conn, err := client.Dial(ctx, uri, client.DialConfig{Security: cfg.Security, AckTimeout: cfg.AckTimeout, Timeout: cfg.Timeout})
+	conn, err := client.Dial(ctx, uri, client.DialConfig{Security: cfg.Security, Protector: cfg.Protector, AckTimeout: cfg.AckTimeout, Timeout: cfg.Timeout})
 	if err != nil {
 		return err
 	}

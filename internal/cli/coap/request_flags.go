@@ -24,6 +24,7 @@ const maxPayload = 16 << 20
 // requestFlags are the flags of every request.
 type requestFlags struct {
 	securityFlags
+	oscore                    oscoreFlags
 	payload, payloadHex, file string
 	format, accept            string
 	ifMatch, etag, options    []string
@@ -54,6 +55,7 @@ func (f *requestFlags) add(cmd *cobra.Command, body bool) {
 	cli.DurationVar(flags, &f.timeout, "timeout", 30*time.Second, "limit for the handshake, and for each exchange")
 	cli.DurationVar(flags, &f.ackTimeout, "ack-timeout", 2*time.Second, "first retransmission, at least (RFC 7252 ACK_TIMEOUT)")
 	f.securityFlags.add(flags)
+	f.oscore.add(flags)
 }
 
 // request is what the flags say.
@@ -67,6 +69,13 @@ func (f *requestFlags) request(cmd *cobra.Command, method message.Code, uri stri
 	var err error
 	if cfg.Security, err = f.security(); err != nil {
 		return cfg, err
+	}
+	protector, err := f.oscore.protector(fewRequests)
+	if err != nil {
+		return cfg, err
+	}
+	if protector != nil {
+		cfg.Protector = protector
 	}
 	if cfg.Payload, err = f.body(cmd); err != nil {
 		return cfg, err

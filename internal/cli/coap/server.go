@@ -78,6 +78,7 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 	flags.StringSliceVar(&f.server.Trust, "trust", nil, "PEM files of certificates and raw public keys of clients that are trusted")
 	flags.BoolVar(&f.server.TrustAll, "trust-all", false, "trust the certificate or raw public key of every client")
 	flags.StringVar(&f.server.ClientCerts, "client-auth", "", "whether certificates or raw public keys are requested from clients: none, wanted or needed (default none)")
+	flags.StringVar(&f.server.OSCOREFile, "oscore", "", "YAML file of OSCORE security contexts (RFC 8613), or test for the public one of Californium's plugtest server, which is served with the sandbox identities anyway")
 	flags.BoolVar(&f.server.Diagnose, "diagnose", false, "serve the counters at /diagnose, to everybody")
 	flags.BoolVar(&f.noResumption, "no-resumption", false, "clients cannot resume DTLS sessions")
 	flags.BoolVar(&f.demo, "demo-credentials", false, "accept the sandbox identities in addition to --psk-file or --private-key")
@@ -110,6 +111,7 @@ func runCoapServer(cmd *cobra.Command, f *coapServerFlags) error {
 	}
 	privilege.WarnKeyFile(log, "PSK file", cfg.PSKFile)
 	privilege.WarnKeyFile(log, "private key", cfg.PrivateKey)
+	privilege.WarnKeyFile(log, "OSCORE contexts", cfg.OSCOREFile)
 	server, err := node.Open(cfg)
 	if err != nil {
 		return err

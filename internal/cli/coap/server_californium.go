@@ -16,6 +16,7 @@ type californiumOptions struct {
 	interval string
 	names    []string // of --interfaces
 	patterns []string
+	noOSCORE bool
 	given    func(name string) bool
 }
 
@@ -35,7 +36,6 @@ func californiumSwitches() []californiumSwitch {
 		{"tcp", "CoAP over TCP and TLS at the addresses of --listen and --dtls as well", "no listeners for TCP and TLS"},
 		{"echo-delay", "/echo takes delay=1..60000, in milliseconds", ""},
 		{"dtls-cluster-mac", "", ""},
-		{"oscore", "", ""},
 	}
 }
 
@@ -65,6 +65,7 @@ func (c *californiumOptions) add(flags *pflag.FlagSet) {
 		c.refused[name] = flags.String(name, "", instead)
 		_ = flags.MarkHidden(name) // it exists
 	}
+	flags.BoolVar(&c.noOSCORE, "no-oscore", false, "without OSCORE")
 	flags.StringSliceVar(&c.names, "interfaces", nil, "with an address without a host: only the addresses of these interfaces")
 	flags.StringSliceVar(&c.patterns, "interfaces-pattern", nil, "with an address without a host: only the addresses of interfaces whose name one of these regular expressions matches")
 	flags.StringVar(&c.interval, "notify-interval", "", "period of /benchmark, /obs and its siblings, such as 500ms, or in Californium's form 500[ms] (default 5s)")
@@ -92,8 +93,8 @@ func (c *californiumOptions) check() error {
 	if on := c.on("dtls-cluster-mac"); on != nil && *on {
 		return fmt.Errorf("--dtls-cluster-mac: frames between nodes carry no MAC; give the management addresses a network of their own")
 	}
-	if on := c.on("oscore"); on != nil && *on {
-		return fmt.Errorf("--oscore: OSCORE is not served; use DTLS")
+	if c.given("oscore") && c.noOSCORE {
+		return fmt.Errorf("--oscore and --no-oscore exclude each other; remove one")
 	}
 	return nil
 }

@@ -35,7 +35,8 @@ func TestEveryCaliforniumOption(t *testing.T) {
 		"--store-file state.bin":                "handshake",
 		"--store-max-age 12":                    "handshake",
 		"--store-password64 c2VjcmV0":           "handshake",
-		"--oscore":                              "DTLS",
+		"--oscore":                              "needs an argument",
+		"--oscore devices.yaml --no-oscore":     "exclude each other",
 		"--benchmark --no-benchmark":            "exclude each other",
 		"--notify-interval soon":                "write 5s",
 		"--notify-interval 1[ms]":               "not between",
@@ -55,7 +56,7 @@ func TestEveryCaliforniumOption(t *testing.T) {
 		"--dtls-cluster :15784;localhost:15884;1,---;localhost:25884;2 --dtls-cluster-backward --no-dtls-cluster-mac",
 		"--dtls-cluster :15784;localhost:15884;1,---;localhost:25884;2 --no-dtls-cluster-backward",
 		"--dtls-only", "--interfaces lo", "--interfaces-pattern l.", "--external", "--no-external", "--loopback", "--ipv4", "--no-ipv6", "--ipv6",
-		"--plugtest", "--no-plugtest", "--tcp", "--no-tcp", "--trust-all", "--diagnose", "--echo-delay", "--no-echo-delay", "--no-oscore", "--notify-interval 5[s]",
+		"--plugtest", "--no-plugtest", "--tcp", "--no-tcp", "--trust-all", "--diagnose", "--echo-delay", "--no-echo-delay", "--no-oscore", "--oscore test", "--notify-interval 5[s]",
 		"--psk-file devices.psk",
 		"--benchmark --no-plugtest --no-external --no-ipv6 --no-tcp", // of published command lines
 		"--no-loopback --no-ipv6 --dtls-only --benchmark --trust-all",

@@ -67,6 +67,8 @@ func (f *coapServerFlags) apply(cfg *node.Config, given func(string) bool) error
 		{"trust", func() { cfg.Trust = f.server.Trust }},
 		{"trust-all", func() { cfg.TrustAll = f.server.TrustAll }},
 		{"client-auth", func() { cfg.ClientCerts = f.server.ClientCerts }},
+		{"oscore", func() { f.oscore(cfg) }},
+		{"no-oscore", func() { cfg.OSCOREFile, cfg.OSCORETest = "", new(false) }},
 		{"diagnose", func() { cfg.Diagnose = f.server.Diagnose }},
 		{"no-resumption", func() { on := !f.noResumption; cfg.Resume = &on }},
 		{"demo-credentials", func() { cfg.DemoCredentials = &f.demo }},
@@ -118,6 +120,13 @@ func (f *coapServerFlags) apply(cfg *node.Config, given func(string) bool) error
 		cfg.Listen = nil
 	}
 	return nil
+}
+
+// oscore takes --oscore: a file, or the test context.
+func (f *coapServerFlags) oscore(cfg *node.Config) {
+	if cfg.OSCOREFile = f.server.OSCOREFile; cfg.OSCOREFile == node.TestOSCORE().Name {
+		cfg.OSCOREFile, cfg.OSCORETest = "", new(true)
+	}
 }
 
 func prefixes(texts []string) (all []netip.Prefix, err error) {

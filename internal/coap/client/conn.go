@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +21,7 @@ type DialConfig struct {
 	Security   Security
 	AckTimeout time.Duration // RFC 7252 ACK_TIMEOUT; default 2 s
 	Timeout    time.Duration // for the handshake, and again for each exchange; default 30 s
+	Protector  Protector     // nil: requests are not protected above the message layer
 	// Handler answers the requests of the server, on the connection's goroutine; nil: they are rejected with RST.
 	Handler exchange.Handler
 	// Under replaces the UDP socket, below DTLS, by what it returns: for tests of loss. nil: nothing does.
@@ -59,6 +59,7 @@ var (
 	ErrNoResponse = errors.New("no response")
 	errReset      = errors.New("the server answered with reset (RST)")
 	errOption     = errors.New("the response has a critical option that this client must refuse (RFC 7252 section 5.4.1)")
+	errRepeated   = errors.New("the response is older than one that came before it")
 	errConnClosed = errors.New("the connection is closed")
 )
 
@@ -97,6 +98,7 @@ type call struct {
 	first    time.Duration
 	repeats  int
 	ended    chan reply // holds one
+	open     opener     // nil: the request was not protected
 }
 
 // reply is the end of a call.
@@ -129,7 +131,7 @@ func newConn(target Target, session Session, l link, cfg DialConfig) *Conn {
 	}
 	c.endpoint = exchange.New(exchange.Config{
 		AckTimeout: cfg.AckTimeout, ResponseTimeout: cfg.Timeout, Seed: rand.Uint64(), MaxPending: maxCalls, MaxMessage: 2 * maxRoom, LogBytes: 1 << 16,
-		Supported: func(id message.OptionID) bool { return id == message.Block1 || id == message.Block2 },
+		Supported: func(id message.OptionID) bool { return supported(id) || id == message.OSCORE && cfg.Protector != nil },
 		Unmatched: c.unmatched, Acknowledged: c.acknowledged,
 	}, (*connEvents)(c), cfg.Handler, (*connEvents)(c))
 	go c.read()
@@ -265,7 +267,11 @@ func (c *Conn) begin(ctx context.Context, datagram []byte) (exchange.ID, *call, 
 	if c.target.Stream && datagram[1] != 0 { // TCP repeats and acknowledges
 		datagram[0] = datagram[0]&^0x30 | byte(message.Non)<<4
 	}
-	id, err := c.endpoint.Send(&c.peer, datagram, c.now())
+	sealed, open, err := c.protect(datagram)
+	if err != nil {
+		return 0, nil, err
+	}
+	id, err := c.endpoint.Send(&c.peer, sealed, c.now())
 	if err != nil {
 		return 0, nil, err
 	}
@@ -273,7 +279,7 @@ func (c *Conn) begin(ctx context.Context, datagram []byte) (exchange.ID, *call, 
 		c.endpoint.Cancel(id)
 		return 0, nil, err
 	}
-	waiting := &call{mid: mid, first: c.now(), ended: make(chan reply, 1), unwanted: unwanted(datagram)}
+	waiting := &call{mid: mid, first: c.now(), ended: make(chan reply, 1), unwanted: unwanted(datagram), open: open}
 	c.calls[id] = waiting
 	if waiting.unwanted && message.Type(datagram[0]>>4&3) == message.Non {
 		c.endpoint.Cancel(id)
@@ -321,7 +327,11 @@ func (e *connEvents) SendTo(_ *exchange.Session, datagram []byte, _ time.Duratio
 func (e *connEvents) Response(_ *exchange.Session, id exchange.ID, _ *message.Message, rtt time.Duration, _ int) {
 	c := (*Conn)(e)
 	if waiting := c.calls[id]; waiting != nil {
-		c.end(id, waiting, reply{datagram: bytes.Clone(c.current), rtt: rtt})
+		datagram, err := c.opened(waiting.open, c.current)
+		if datagram == nil && err == nil {
+			err = errRepeated
+		}
+		c.end(id, waiting, reply{datagram: datagram, rtt: rtt, err: err})
 	}
 }
 

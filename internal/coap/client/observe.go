@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -40,6 +39,8 @@ type observation struct {
 	token  []byte
 	queue  chan []byte // notifications as received; the oldest is dropped when it is full
 	failed chan error  // holds one
+
+	open, before opener // of the newest request, and of the one before; nil: not protected
 }
 
 // observed is the state of one observation while Observe runs.
@@ -226,7 +227,10 @@ func (c *Conn) unmatched(_ *exchange.Session, m *message.Message) bool {
 	if o == nil {
 		return false
 	}
-	datagram := bytes.Clone(c.current)
+	datagram := c.notification(o)
+	if datagram == nil {
+		return true // an old one, or not from the server: a reset would end the observation
+	}
 	for {
 		select {
 		case o.queue <- datagram:

@@ -167,8 +167,9 @@ const headers = 128
 
 // RequestConfig describes one request on a connection of its own. The zero value of a field means its default.
 type RequestConfig struct {
-	URI      string
-	Security Security
+	URI       string
+	Security  Security
+	Protector Protector // as in DialConfig
 	Request
 	AckTimeout time.Duration // as in DialConfig
 	Timeout    time.Duration // likewise
@@ -197,7 +198,7 @@ func Do(ctx context.Context, cfg RequestConfig) (*Exchange, error) {
 	if x.Request, err = cfg.build(cfg.options(target), cfg.Payload); err != nil {
 		return x, fmt.Errorf("request to %s: %w", cfg.URI, err)
 	}
-	conn, err := Dial(ctx, cfg.URI, DialConfig{Security: cfg.Security, AckTimeout: cfg.AckTimeout, Timeout: cfg.Timeout})
+	conn, err := Dial(ctx, cfg.URI, DialConfig{Security: cfg.Security, Protector: cfg.Protector, AckTimeout: cfg.AckTimeout, Timeout: cfg.Timeout})
 	if err != nil {
 		return x, err
 	}

@@ -268,6 +268,9 @@ func (e *Endpoint) execute(s *Session, m *message.Message, r *Reply, out []byte,
 	e.counters.Requests++
 	*r = Reply{request: m, out: out}
 	e.handler.Serve(s, m, r, now)
+	if r.replaced {
+		return r.sealed
+	}
 	if !r.begun {
 		r.Begin(message.InternalServerError)
 	}
@@ -313,7 +316,7 @@ func (e *Endpoint) serve(s *Session, m *message.Message, slot int, out []byte, n
 		e.counters.Separate++
 		*remember = memoryAck
 		return appendEmpty(out, message.Ack, m.ID)
-	case m.Code.IsSafe():
+	case m.Code.IsSafe() && !r.replaced:
 		*remember = memoryRepeat
 		return answer
 	}

@@ -18,6 +18,41 @@ type Reply struct {
 	probe    bool
 	unproven bool
 	empty    int // bytes, with unproven
+
+	protection Protection
+	whole      []byte // out before Protected took room from it
+	sealed     []byte // of Seal
+	replaced   bool   // Seal was called
+}
+
+// Protection is how a request was protected above the message layer (OSCORE, RFC 8613). What answers the request later, a
+// notification or a deferred response, must be protected by it, too.
+type Protection interface {
+	// Protect returns the protected form of a response, valid until the next call; nil: it cannot be protected, and must not be sent.
+	Protect(datagram []byte) []byte
+	// Keep returns a Protection that outlives the call of Handler.Serve.
+	Keep() Protection
+	// Peer tells the endpoints that share a key from others; it is not 0.
+	Peer() uint64
+}
+
+// Protected declares that the request was protected, and that Seal will replace the answer by one that is up to overhead bytes
+// longer. A handler in front of others calls it before Begin.
+func (r *Reply) Protected(p Protection, overhead int) {
+	r.protection, r.whole = p, r.out
+	r.out = r.out[:0:max(0, cap(r.out)-overhead)]
+}
+
+// Protection returns that of the request; nil: it was not protected.
+func (r *Reply) Protection() Protection { return r.protection }
+
+// Seal replaces the answer by its protected form, which is copied; nil: nothing is sent. The request is not executed again if it
+// is repeated, and its No-Response option, which is not the protected one, is ignored.
+func (r *Reply) Seal(answer []byte) {
+	r.replaced, r.sealed = true, nil
+	if answer != nil && len(answer) <= cap(r.whole) {
+		r.sealed = append(r.whole[:0], answer...)
+	}
 }
 
 // Reset prepares a Reply for a message of Endpoint.Notify: it answers request, a Con or Non, in out[:0:cap(out)].

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-lb/weir/internal/coap/oscore"
 	"github.com/weir-lb/weir/internal/dtls/credentials"
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 )
@@ -28,6 +29,11 @@ func (k *keys) certificates() *handshake.Credentials {
 func (c *Config) CheckCredentials() error {
 	if _, err := LoadCredentials(c.PSKFile, c.demo()); err != nil {
 		return err
+	}
+	if c.OSCOREFile != "" {
+		if err := oscore.Check(c.OSCOREFile); err != nil {
+			return err
+		}
 	}
 	files := c.files()
 	_, err := files.Load(time.Now())

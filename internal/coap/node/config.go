@@ -55,8 +55,10 @@ type Config struct {
 	// Others but loopback get at most three times what they send until they have proven their address.
 	Trusted []netip.Prefix `yaml:"trusted,omitempty" default:"none" bounds:"prefixes"`
 
-	PSKFile         string `yaml:"psk_file,omitempty" default:"none"`                                                      // file of IDENTITY=BASE64 lines
-	DemoCredentials *bool  `yaml:"demo_credentials,omitempty" default:"true without psk_file and private_key, else false"` // accept the public identities of Californium's sandbox
+	PSKFile         string `yaml:"psk_file,omitempty" default:"none"`                                                         // file of IDENTITY=BASE64 lines
+	OSCOREFile      string `yaml:"oscore,omitempty" default:"none"`                                                           // file of security contexts (RFC 8613)
+	OSCORETest      *bool  `yaml:"oscore_test,omitempty" default:"true with demo_credentials and without oscore, else false"` // serve the public test context of Californium's plugtest server
+	DemoCredentials *bool  `yaml:"demo_credentials,omitempty" default:"true without psk_file and private_key, else false"`    // accept the public identities of Californium's sandbox
 
 	// Certificate and PrivateKey: PEM files, for DTLS and TLS. A private key without a certificate is a raw public key, over DTLS only.
 	Certificate string   `yaml:"certificate,omitempty" default:"none, with demo_credentials one that ends with the process"` // PEM file of the chain, the own certificate first

@@ -66,6 +66,9 @@ func (l *listener) context(r *resource.Request, extended bool) {
 	}
 	info := owner(r.Session).info()
 	fields := contextOf(&info, l.nodeID, l.cfg.Version, extended)
+	if c := oscoreOf(r); c != nil {
+		fields = append(fields, field{"oscore", c.Name()})
+	}
 	r.Answer(message.Content, format, render(format, "context", fields))
 }
 

@@ -48,6 +48,7 @@ func groupsOf(s Status) (groups []group) {
 		g := group{name: l.URI}
 		g.add("exchange", l.Exchange)
 		g.add("resources", l.Resources)
+		g.add("oscore", l.OSCORE)
 		if l.Streams != nil {
 			g.add("streams", *l.Streams)
 		} else {

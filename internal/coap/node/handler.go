@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/coap/exchange"
 	"github.com/weir-lb/weir/internal/coap/message"
+	"github.com/weir-lb/weir/internal/coap/oscore"
 	"github.com/weir-lb/weir/internal/coap/resource"
 	"github.com/weir-lb/weir/internal/coap/stream/streamserver"
 	"github.com/weir-lb/weir/internal/dtls/engine"
@@ -25,8 +26,9 @@ type core struct {
 	listener *listener
 	endpoint *exchange.Endpoint
 	server   *resource.Server
-	wake     time.Duration // requested time of the next Tick
-	now      time.Duration // of the newest call
+	oscore   *oscore.Server // nil: not served
+	wake     time.Duration  // requested time of the next Tick
+	now      time.Duration  // of the newest call
 	watches  watches
 	worker   interface {
 		WakeAt(at time.Duration)
@@ -44,11 +46,12 @@ type handler struct {
 
 func newHandler(l *listener, w worker, seed uint64) *handler {
 	h := &handler{core: core{listener: l, worker: w, wake: engine.Never}, worker: w, echoes: newEchoes(l.echo)}
-	h.server = resource.New(resource.Config{Tree: l.tree, Guard: guard{h}, Exponent: l.exponent, Post: w.Post, Wake: h.wakeAt})
+	h.server = resource.New(resource.Config{Tree: l.tree, Guard: guard{h}, Exponent: l.exponent, Post: w.Post, Wake: h.wakeAt, Overhead: oscore.Overhead})
+	requests, supported := h.protect(h, maxDatagram)
 	h.endpoint = exchange.New(exchange.Config{
-		Seed: seed, Supported: resource.Supported, Proven: h.reached, Notified: h.server.Notified, Unmatched: h.notification,
+		Seed: seed, Supported: supported, Proven: h.reached, Notified: h.server.Notified, Unmatched: h.notification,
 		Multicast: resource.IsDiscovery, Leisure: l.cfg.Multicast.leisure(), // other resources need a reason to answer a group (RFC 7252 section 11.3)
-	}, h, h.server, h)
+	}, h, requests, h)
 	h.server.Bind(h.endpoint)
 	return h
 }
@@ -125,15 +128,33 @@ func (c *core) close(s *session) {
 	c.endpoint.Forget(&s.Session.Session)
 }
 
-// echoed looks for an Echo option that proves the peer's address (RFC 9175 section 2.4).
-func (h *handler) echoed(s *session, datagram []byte, now time.Duration) {
+// maxDatagram bounds the messages that OSCORE opens and protects over UDP and DTLS, in bytes.
+const maxDatagram = 2048
+
+// checkEcho looks for an Echo option that proves the peer's address (RFC 9175 section 2.4).
+func (h *handler) checkEcho(s *session, datagram []byte, now time.Duration) {
 	if message.Parse(datagram, &h.message) != nil || !h.message.Code.IsRequest() {
 		return
 	}
-	if value, ok := h.message.Option(message.Echo); ok && h.echoes.valid(value, s.peer.Addr(), now) {
+	if value, ok := h.message.Option(message.Echo); ok {
+		h.echoed(s, value, now)
+	}
+}
+
+// echoed reports whether an Echo value was made for the peer's address, which it proves.
+func (h *handler) echoed(s *session, value []byte, now time.Duration) bool {
+	if !h.echoes.valid(value, s.peer.Addr(), now) {
+		return false
+	}
+	if !s.peer.Proven() {
 		h.worker.Validate(s.peer)
 		h.server.Proved(&s.Session)
 	}
+	return true
+}
+
+func (h *handler) echo(s *session, now time.Duration) []byte {
+	return h.echoes.value(s.peer.Addr(), now)
 }
 
 // Serve implements [engine.Handler].
@@ -141,7 +162,7 @@ func (h *handler) Serve(p *engine.Peer, in, out []byte, now time.Duration) []byt
 	s := h.sessionOf(p)
 	h.now = now
 	if !p.Proven() {
-		h.echoed(s, in, now)
+		h.checkEcho(s, in, now)
 		out = out[:0:max(0, min(cap(out), p.Budget()))]
 	}
 	out = h.endpoint.Receive(&s.Session.Session, in, out, now)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/cluster"
+	"github.com/weir-lb/weir/internal/coap/oscore"
 	"github.com/weir-lb/weir/internal/coap/resource"
 	"github.com/weir-lb/weir/internal/coap/stream/streamserver"
 	"github.com/weir-lb/weir/internal/dtls/engine"
@@ -26,6 +27,7 @@ type Node struct {
 	listeners []*listener
 	plugtest  *plugtest // nil without
 	extended  *extended
+	contexts  *oscore.Table // of OSCORE; nil without
 	diagnosis diagnosis
 	keys      keys
 	resume    *handshake.Resumption // nil: DTLS sessions are not resumed
@@ -47,9 +49,10 @@ type listener struct {
 	engine    *engine.Engine       // UDP, DTLS; else nil
 	streams   *streamserver.Server // TCP, TLS; else nil
 	tree      *resource.Tree
-	plugtest  *plugtest  // of the Node; nil without
-	extended  *extended  // of the Node
-	diagnosis *diagnosis // of the Node
+	plugtest  *plugtest     // of the Node; nil without
+	extended  *extended     // of the Node
+	diagnosis *diagnosis    // of the Node
+	contexts  *oscore.Table // of the Node; nil: OSCORE is not served
 	benchmark []byte
 	echo      echoKey
 	member    *groupMember   // of the first worker; nil without Config.Multicast
@@ -71,6 +74,9 @@ func Open(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	var err error
+	if n.contexts, err = cfg.loadContexts(); err != nil {
+		return nil, err
+	}
 	if n.resume, err = n.resumption(); err != nil {
 		return nil, err
 	}
@@ -150,7 +156,6 @@ func (n *Node) openCluster() error {
 // listen opens the engine of one listener.
 func (n *Node) listen(l *listener, addr netip.AddrPort) (err error) {
 	n.prepare(l)
-	l.echo = newEchoKey()
 	cfg := engine.Config{
 		Listen: addr, Workers: n.cfg.Workers, Plain: !l.secure, MaxSessions: n.cfg.MaxSessions, SessionIdle: n.cfg.SessionIdle,
 		NewHandler: l.newHandler, Trusted: n.cfg.trusts,
@@ -181,7 +186,7 @@ func (n *Node) prepare(l *listener) {
 	if l.profile {
 		l.plugtest = n.plugtest
 	}
-	l.extended, l.diagnosis = n.extended, &n.diagnosis
+	l.extended, l.diagnosis, l.contexts, l.echo = n.extended, &n.diagnosis, n.contexts, newEchoKey()
 	l.exponent = n.cfg.exponent(l.profile)
 	l.tree = l.newTree()
 	l.benchmark = benchmarkBody()

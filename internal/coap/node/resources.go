@@ -36,6 +36,9 @@ func (l *listener) newTree() *resource.Tree {
 	if l.cfg.Diagnose {
 		t.Add("/diagnose", &resource.Resource{Attributes: titled("0 50 60", "counters"), Get: l.serveDiagnose, Below: true})
 	}
+	if l.contexts != nil {
+		l.addOSCORE(t)
+	}
 	if l.extended != nil {
 		l.extended.add(t)
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/coap/cluster"
 	"github.com/weir-lb/weir/internal/coap/exchange"
+	"github.com/weir-lb/weir/internal/coap/oscore"
 	"github.com/weir-lb/weir/internal/coap/resource"
 	"github.com/weir-lb/weir/internal/coap/stream/streamserver"
 	"github.com/weir-lb/weir/internal/dtls/engine"
@@ -31,6 +32,7 @@ type ListenerStatus struct {
 	Engine    engine.Stats         `json:"engine" metric:"weir_coap_engine"`
 	Exchange  exchange.Counters    `json:"exchange" metric:"weir_coap_exchange"`
 	Resources resource.Counters    `json:"resources" metric:"weir_coap_resources"`                                                                   // bodies in blocks, observers
+	OSCORE    oscore.Counters      `json:"oscore" metric:"weir_coap_oscore"`                                                                         // protected requests
 	Pending   int                  `json:"pending" metric:"weir_coap_exchange_pending" help:"Messages that await an acknowledgement or their time."` // messages awaiting an acknowledgement or their time
 	Streams   *streamserver.Stats  `json:"streams,omitempty" metric:"weir_coap_streams"`                                                             // over TCP and TLS
 	Cluster   *cluster.Stats       `json:"cluster,omitempty" metric:"weir_coap_cluster"`
@@ -45,6 +47,7 @@ type share struct {
 	worker    int
 	counters  exchange.Counters
 	resources resource.Counters
+	oscore    oscore.Counters
 	pending   int
 }
 
@@ -69,7 +72,7 @@ func (n *Node) Status() Status {
 			streams := l.streams.Stats()
 			s.Streams = &streams
 		}
-		s.Exchange, s.Resources, s.Pending = l.collect()
+		l.collect(&s)
 		if l.cluster != nil {
 			stats := l.cluster.Stats()
 			s.Cluster, s.Nodes = &stats, l.cluster.Status()
@@ -79,14 +82,16 @@ func (n *Node) Status() Status {
 	return status
 }
 
-// collect reads the handlers' counters on their own workers. The sums never decrease.
-func (l *listener) collect() (total exchange.Counters, resources resource.Counters, pending int) {
+// collect adds the handlers' counters, read on their own workers, to into. The sums never decrease.
+func (l *listener) collect(into *ListenerStatus) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	shares := make(chan share, len(l.handlers))
 	awaited := 0
 	for i, h := range l.handlers {
-		if h.worker.Post(func() { shares <- share{i, h.endpoint.Counters(), h.server.Counters(), h.endpoint.Pending()} }) {
+		if h.worker.Post(func() {
+			shares <- share{i, h.endpoint.Counters(), h.server.Counters(), h.oscoreCounters(), h.endpoint.Pending()}
+		}) {
 			awaited++
 		}
 	}
@@ -102,9 +107,9 @@ func (l *listener) collect() (total exchange.Counters, resources resource.Counte
 		}
 	}
 	for i := range l.shares {
-		total.Add(&l.shares[i].counters)
-		resources.Add(&l.shares[i].resources)
-		pending += l.shares[i].pending
+		into.Exchange.Add(&l.shares[i].counters)
+		into.Resources.Add(&l.shares[i].resources)
+		into.OSCORE.Add(&l.shares[i].oscore)
+		into.Pending += l.shares[i].pending
 	}
-	return total, resources, pending
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/coap/exchange"
 	"github.com/weir-lb/weir/internal/coap/message"
+	"github.com/weir-lb/weir/internal/coap/oscore"
 	"github.com/weir-lb/weir/internal/coap/resource"
 	"github.com/weir-lb/weir/internal/coap/stream/streamserver"
 	"github.com/weir-lb/weir/internal/dtls/engine"
@@ -15,14 +16,29 @@ import (
 )
 
 // streamHandler serves the connections of one worker over TCP or TLS.
-type streamHandler struct{ core }
+type streamHandler struct {
+	core
+	echoes echoes
+}
 
 func newStreamHandler(l *listener, w *streamserver.Worker, seed uint64) *streamHandler {
-	h := &streamHandler{core{listener: l, worker: w, wake: streamserver.Never}}
-	h.server = resource.New(resource.Config{Tree: l.tree, Guard: streamGuard{}, Exponent: 6, Post: w.Post, Wake: h.wakeAt})
-	h.endpoint = exchange.New(exchange.Config{Seed: seed, Supported: resource.Supported, Unmatched: h.notification}, h, h.server, h)
+	h := &streamHandler{core: core{listener: l, worker: w, wake: streamserver.Never}, echoes: newEchoes(l.echo)}
+	h.server = resource.New(resource.Config{Tree: l.tree, Guard: streamGuard{}, Exponent: 6, Post: w.Post, Wake: h.wakeAt, Overhead: oscore.Overhead})
+	requests, supported := h.protect(h, maxMessage)
+	h.endpoint = exchange.New(exchange.Config{Seed: seed, Supported: supported, Unmatched: h.notification}, h, requests, h)
 	h.server.Bind(h.endpoint)
 	return h
+}
+
+// maxMessage bounds the messages that OSCORE opens and protects over TCP and TLS, in bytes.
+const maxMessage = 65536
+
+func (h *streamHandler) echo(s *session, now time.Duration) []byte {
+	return h.echoes.value(s.conn.Addr(), now)
+}
+
+func (h *streamHandler) echoed(s *session, value []byte, now time.Duration) bool {
+	return h.echoes.valid(value, s.conn.Addr(), now)
 }
 
 // optionRoom is what header, token and options of a message in blocks may take, in bytes.

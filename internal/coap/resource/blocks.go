@@ -42,9 +42,11 @@ type transfers struct {
 
 // keyOf returns the cache key of a request (RFC 7252 section 5.4.6; RFC 7959 section 2.4; RFC 9175 section 3.3), without
 // Content-Format, which clients leave out when they request the next block of an answer.
-func (s *Server) keyOf(m *message.Message) uint64 {
+func (s *Server) keyOf(r *Request) uint64 {
+	m := r.Message
 	var h maphash.Hash
 	h.SetSeed(s.seed)
+	maphash.WriteComparable(&h, peerOf(r.Protection))
 	_ = h.WriteByte(byte(m.Code)) // never fails
 	for options := m.Options(); options.Next(); {
 		id := options.ID()
@@ -148,7 +150,7 @@ func (r *Request) sized(exponent uint32, more bool) bool {
 
 // assembly returns the transfer that block number belongs to; block 0 begins a new one. Otherwise it answers and returns -1.
 func (s *Server) assembly(r *Request, number int) int32 {
-	key := s.keyOf(r.Message)
+	key := s.keyOf(r)
 	i := s.lookup(r.Session, key, false)
 	if number == 0 {
 		if i >= 0 {
@@ -198,7 +200,7 @@ func formatOf(m *message.Message) int {
 
 func (s *Server) tooLarge(r *Request) {
 	s.counters.BodiesTooLarge++
-	if i := s.lookup(r.Session, s.keyOf(r.Message), false); i >= 0 {
+	if i := s.lookup(r.Session, s.keyOf(r), false); i >= 0 {
 		s.drop(i)
 	}
 	r.code = message.RequestEntityTooLarge
@@ -217,7 +219,7 @@ func (s *Server) busy(r *Request) {
 
 // keep stores the answer of r, whose first block was sent, for the requests of the next ones.
 func (s *Server) keep(r *Request) {
-	key := s.keyOf(r.Message)
+	key := s.keyOf(r)
 	if i := s.lookup(r.Session, key, true); i >= 0 {
 		s.drop(i)
 	}
@@ -235,7 +237,7 @@ func (s *Server) keep(r *Request) {
 
 // resume answers with a later block of a stored answer.
 func (s *Server) resume(r *Request) {
-	i := s.lookup(r.Session, s.keyOf(r.Message), true)
+	i := s.lookup(r.Session, s.keyOf(r), true)
 	if i < 0 {
 		s.counters.Incomplete++
 		r.Error(message.RequestEntityIncomplete, "Block2: the answer is not stored; send the request again")

@@ -38,7 +38,9 @@ type observer struct {
 	lastCon  time.Duration
 	lastSent time.Duration
 	nons     int // since lastCon
-	next     int32
+	// protection is that of the request; nil: none. Notifications have the same.
+	protection exchange.Protection
+	next       int32
 }
 
 // subscription is the observers of one Topic.
@@ -71,7 +73,7 @@ func (o *observers) next() time.Duration {
 
 // observed serves a request with an Observe option: it registers, registers again, or cancels (RFC 7641 section 4.1).
 func (s *Server) observed(r *Request, method func(*Request)) {
-	i := s.observing(r.Session, r.Message.Token)
+	i := s.observing(r)
 	if value, ok := r.Message.Uint(message.Observe); !ok || value != 0 {
 		if ok && value == 1 && i >= 0 {
 			s.unobserve(i)
@@ -88,10 +90,12 @@ func (s *Server) observed(r *Request, method func(*Request)) {
 	}
 }
 
-// observing returns the observer of a session with a token, or -1.
-func (s *Server) observing(session *Session, token []byte) int32 {
-	for _, i := range session.observers {
-		if string(s.observers.slots[i].token) == string(token) {
+// observing returns the observer of a request's session with its token, or -1. One that was registered with a key is not that of
+// a request without it.
+func (s *Server) observing(r *Request) int32 {
+	for _, i := range r.Session.observers {
+		o := &s.observers.slots[i]
+		if string(o.token) == string(r.Message.Token) && peerOf(o.protection) == peerOf(r.Protection) {
 			return i
 		}
 	}
@@ -120,7 +124,7 @@ func (s *Server) observe(r *Request, i int32) int32 {
 	if o.resource != nil {
 		s.leave(i)
 	}
-	o.resource, o.request, o.dirty = r.resource, stored, false
+	o.resource, o.request, o.dirty, o.protection = r.resource, stored, false, keep(r.Protection)
 	s.observers.due.Remove(i)
 	o.token = stored[len(stored):]
 	if message.Parse(stored, &s.stored) == nil { // what Builder wrote is well formed
@@ -278,7 +282,7 @@ func (s *Server) finish(end ending, now time.Duration) {
 	}
 	for i := range t.members {
 		o := &s.observers.slots[i]
-		session := o.session
+		session, protection := o.session, o.protection
 		var b message.Builder
 		kind := message.Con
 		if session.Stream {
@@ -287,7 +291,10 @@ func (s *Server) finish(end ending, now time.Duration) {
 		b.Reset(s.out[:0], kind, end.code, 0, o.token)
 		last, err := b.Bytes()
 		s.unobserve(i)
-		if end.code != message.Empty && err == nil {
+		if end.code == message.Empty || err != nil {
+			continue
+		}
+		if last = protected(protection, last); last != nil {
 			s.endpoint.Notify(&session.Session, last, !s.cfg.Guard.Proven(session), now)
 		}
 	}
@@ -335,7 +342,7 @@ func (s *Server) notify(i int32, now time.Duration) {
 		return
 	}
 	datagram, code := s.execute(i, now)
-	if datagram == nil {
+	if datagram = protected(o.protection, datagram); datagram == nil {
 		s.schedule(i, now+retryNotify)
 		return
 	}
@@ -363,6 +370,9 @@ func (s *Server) notify(i int32, now time.Duration) {
 func (s *Server) execute(i int32, now time.Duration) ([]byte, message.Code) {
 	o := &s.observers.slots[i]
 	room := min(cap(s.out), s.cfg.Guard.Room(o.session))
+	if o.protection != nil {
+		room -= s.cfg.Overhead
+	}
 	if room <= 0 || message.Parse(o.request, &s.stored) != nil {
 		return nil, 0
 	}
@@ -370,6 +380,7 @@ func (s *Server) execute(i int32, now time.Duration) ([]byte, message.Code) {
 	r := &s.request
 	s.begin(r, &s.stored, o.session, now)
 	r.Notification, r.resource, r.reply, r.observe = true, o.resource, &s.reply, int(s.sequence(i))
+	r.Protection = o.protection
 	r.Path = appendPath(s.path[:0], r.Message)
 	if method := o.resource.method(s.stored.Code); method != nil {
 		method(r)

@@ -18,6 +18,8 @@ type Request struct {
 	Now     time.Duration // of the Server
 	// Notification: this is the request of an observer, executed again (RFC 7641).
 	Notification bool
+	// Protection is that of OSCORE (RFC 8613); nil: the request was not protected.
+	Protection exchange.Protection
 
 	server   *Server
 	resource *Resource
@@ -67,8 +69,33 @@ func (r *Request) Defer() *Deferred {
 	if mask, ok := r.Message.Uint(message.NoResponse); ok && mask <= 0xff {
 		d.noResponse = mask
 	}
+	d.protection = keep(r.Protection)
 	r.reply.Silent()
 	return d
+}
+
+// keep returns a protection that outlives the request.
+func keep(p exchange.Protection) exchange.Protection {
+	if p == nil {
+		return nil
+	}
+	return p.Keep()
+}
+
+// protected returns the form in which a message of the Server is sent; nil: it must not be sent.
+func protected(p exchange.Protection, datagram []byte) []byte {
+	if p == nil || datagram == nil {
+		return datagram
+	}
+	return p.Protect(datagram)
+}
+
+// peerOf tells whose key protected a request; 0: none.
+func peerOf(p exchange.Protection) uint64 {
+	if p == nil {
+		return 0
+	}
+	return p.Peer()
 }
 
 // Deferred is a request that is answered after its method has returned. It belongs to the goroutine of the Server, and must not be
@@ -79,6 +106,7 @@ type Deferred struct {
 	token      []byte
 	kind       message.Type
 	noResponse uint32
+	protection exchange.Protection
 }
 
 // Answer sends the response, once: with a payload of this format, or without one where body is nil. body is copied. A response for
@@ -93,7 +121,8 @@ func (d *Deferred) Answer(code message.Code, format message.Format, body []byte,
 		b.Uint(message.ContentFormat, uint32(format))
 		b.Payload(body)
 	}
-	if datagram, err := b.Bytes(); err == nil {
+	datagram, err := b.Bytes()
+	if datagram = protected(d.protection, datagram); err == nil && datagram != nil {
 		d.server.endpoint.Respond(&d.session.Session, datagram, !d.server.cfg.Guard.Proven(d.session), now)
 	}
 }

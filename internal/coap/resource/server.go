@@ -39,6 +39,7 @@ type Config struct {
 	MaxBody      int // bytes of a request's body in blocks; default 8192
 	MaxBytes     int // of all bodies of the Server; default 16 MiB
 	MaxObservers int // default 65536
+	Overhead     int // bytes by which exchange.Protection makes a message longer
 
 	// Post runs a function on the goroutine of the Server, soon, and never before it returns; it is called from any goroutine. nil: Topics do not reach the
 	// Server.
@@ -162,8 +163,9 @@ func (s *Server) Serve(es *exchange.Session, m *message.Message, reply *exchange
 	r := &s.request
 	s.begin(r, m, session, now)
 	r.reply = reply
+	r.Protection = reply.Protection()
 	method := r.route(s.path[:0])
-	if method == nil || !r.holds() || !s.body(r) {
+	if method == nil || !r.permitted() || !r.holds() || !s.body(r) {
 		return
 	}
 	if _, observe := m.Option(message.Observe); observe && r.resource.Topic != nil && m.Code.IsSafe() && r.block1 < 0 && r.First() {
@@ -194,6 +196,15 @@ func (r *Request) route(path []byte) func(*Request) {
 		r.reply.Begin(message.MethodNotAllowed)
 	}
 	return method
+}
+
+// permitted answers 4.01 if the resource takes only protected requests and this one is not.
+func (r *Request) permitted() bool {
+	if !r.resource.Protected || r.Protection != nil {
+		return true
+	}
+	r.Error(message.Unauthorized, "only with OSCORE (RFC 8613)")
+	return false
 }
 
 // holds checks If-Match and If-None-Match, and answers 4.12 if one of them fails (RFC 7252 section 5.10.8).

@@ -21,6 +21,8 @@ type Resource struct {
 	Below bool
 	// Repeatable: every method may be executed again for each block of its answer, so that the answer is not stored.
 	Repeatable bool
+	// Protected: only requests that are protected by OSCORE (RFC 8613) are taken; others are answered with 4.01.
+	Protected bool
 	// Topic makes the resource observable with GET and FETCH (RFC 7641).
 	Topic *Topic
 

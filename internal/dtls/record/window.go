@@ -41,3 +41,6 @@ func (w *Window) Mark(sequence uint64) (newest bool) {
 
 // Newest returns one more than the newest sequence seen, 0 if none was.
 func (w *Window) Newest() uint64 { return w.next }
+
+// Begin marks a sequence and all before it as seen.
+func (w *Window) Begin(sequence uint64) { w.next, w.bits = sequence+1, ^uint64(0) }

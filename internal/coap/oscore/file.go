@@ -1,0 +1,142 @@
+package oscore
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weir-lb/weir/internal/control/config"
+)
+
+// file is a file of security contexts.
+type file struct {
+	State    string  `yaml:"state,omitempty"`
+	Contexts []entry `yaml:"contexts"`
+}
+
+// entry is one context; bytes are in hexadecimal digits.
+type entry struct {
+	Name         string  `yaml:"name"`
+	MasterSecret string  `yaml:"master_secret"`
+	MasterSalt   string  `yaml:"master_salt,omitempty"`
+	IDContext    *string `yaml:"id_context,omitempty"`
+	SenderID     string  `yaml:"sender_id"`
+	RecipientID  string  `yaml:"recipient_id"`
+}
+
+// Load reads a file of contexts:
+//
+//	state: /var/lib/weir/oscore.state   # of the sequence numbers; default: the file with .state behind its name
+//	contexts:
+//	  - name: device-7
+//	    master_secret: "0102030405060708090a0b0c0d0e0f10"
+//	    master_salt: "9e7ca92223786340"
+//	    id_context: "37cbf3210017a2d3"
+//	    sender_id: "01"
+//	    recipient_id: "02"
+//
+// Each takes step sequence numbers from the state file at a time, the first ones now. Errors name file, line and key, and no secret.
+func Load(path string, step uint64) ([]*Context, error) {
+	return load(path, func(Parameters) bool { return true }, step)
+}
+
+// Check reads a file of contexts and reports what is wrong with it. It takes no sequence numbers.
+func Check(path string) error {
+	_, err := load(path, func(Parameters) bool { return false }, 0)
+	return err
+}
+
+// LoadOne is Load for one context of a file, the one with a name, or, unless named, the only one.
+func LoadOne(path, name string, named bool, step uint64) (*Context, error) {
+	var names []string
+	if _, err := load(path, func(p Parameters) bool { names = append(names, p.Name); return false }, 0); err != nil {
+		return nil, err
+	}
+	if !named && len(names) == 1 {
+		name = names[0]
+	}
+	contexts, err := load(path, func(p Parameters) bool { return p.Name == name }, step)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(contexts) == 1:
+		return contexts[0], nil
+	}
+	return nil, fmt.Errorf("oscore: %s: choose one of its contexts, as %s#NAME: %s", path, path, strings.Join(names[:min(len(names), 10)], ", "))
+}
+
+// load reads a file and makes the contexts that are wanted.
+func load(path string, wanted func(Parameters) bool, step uint64) ([]*Context, error) {
+	text, err := config.Once(path)
+	if err != nil {
+		return nil, fmt.Errorf("oscore: %w", err)
+	}
+	f, document, err := config.Decode[file](path, text)
+	if err != nil {
+		return nil, err
+	}
+	if len(f.Contexts) == 0 || len(f.Contexts) > MaxContexts {
+		return nil, document.Errorf("contexts", "%d contexts; list 1 to %d", len(f.Contexts), MaxContexts)
+	}
+	if f.State == "" {
+		f.State = path + ".state"
+	}
+	store := NewFileStore(f.State)
+	contexts := make([]*Context, 0, len(f.Contexts))
+	names := map[string]bool{}
+	for i := range f.Contexts {
+		at := fmt.Sprintf("contexts[%d]", i)
+		p, key, err := f.Contexts[i].parameters()
+		if err == nil && names[p.Name] {
+			key, err = "name", errors.New("another context has this name")
+		}
+		if err != nil {
+			return nil, document.Errorf(at+"."+key, "%s", err)
+		}
+		names[p.Name] = true
+		if !wanted(p) {
+			continue
+		}
+		c, err := New(p, store, step)
+		if err != nil {
+			return nil, fmt.Errorf("oscore: context %q: %w", p.Name, err)
+		}
+		contexts = append(contexts, c)
+	}
+	return contexts, nil
+}
+
+// parameters reads the entry; key is the one that is wrong.
+func (e *entry) parameters() (p Parameters, key string, err error) {
+	if e.Name == "" {
+		return p, "name", errors.New("no name; give one, for logs and commands")
+	}
+	p.Name = e.Name
+	idContext := ""
+	if e.IDContext != nil {
+		idContext = *e.IDContext
+	}
+	for _, field := range []struct {
+		key, text string
+		into      *[]byte
+	}{
+		{"master_secret", e.MasterSecret, &p.MasterSecret},
+		{"master_salt", e.MasterSalt, &p.MasterSalt},
+		{"id_context", idContext, &p.IDContext},
+		{"sender_id", e.SenderID, &p.SenderID},
+		{"recipient_id", e.RecipientID, &p.RecipientID},
+	} {
+		if *field.into, err = hex.DecodeString(field.text); err != nil {
+			return p, field.key, errors.New("no even number of hexadecimal digits; write them in quotes")
+		}
+	}
+	if e.IDContext == nil {
+		p.IDContext = nil
+	}
+	if err := p.Validate(); err != nil {
+		key, text, _ := strings.Cut(err.Error(), ": ")
+		return p, key, errors.New(text)
+	}
+	return p, "", nil
+}
