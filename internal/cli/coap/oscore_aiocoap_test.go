@@ -1,113 +1,31 @@
 package coap
 
 import (
-	"bufio"
-	"context"
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/cli/coap/coaptest"
 	"github.com/weir-lb/weir/internal/coap/client"
 	"github.com/weir-lb/weir/internal/coap/message"
 	"github.com/weir-lb/weir/internal/coap/oscore"
-	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-// aiocoapVersion is the version of aiocoap that the tests install, with what it needs for OSCORE.
-const aiocoapVersion = "aiocoap[oscore]==0.4.17"
-
-// aiocoapOnce makes one test of a process install it.
-var aiocoapOnce sync.Mutex
-
-// aiocoap returns a Python that has aiocoap: in a virtual environment that is installed once, from PyPI. Its Python works in any folder.
-func aiocoap(t testing.TB) string {
+// startOSCOREPeer runs peer.py with the test context until the test ends. restarted: its replay window is lost, as after a crash.
+func startOSCOREPeer(t testing.TB, role string, restarted bool, args ...string) *peer {
 	t.Helper()
-	netlabtest.Tools(t, "python3")
-	aiocoapOnce.Lock()
-	defer aiocoapOnce.Unlock()
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		cache = os.TempDir()
-	}
-	cache = filepath.Join(cache, "weir")
-	home := filepath.Join(cache, "aiocoap-0.4.17")
-	python := filepath.Join(home, "bin", "python")
-	if exec.Command(python, "-c", "import aiocoap.oscore").Run() == nil {
-		return python
-	}
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	scratch, err := os.MkdirTemp(cache, "build-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(scratch)
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	if output, err := exec.CommandContext(ctx, "python3", "-m", "venv", scratch).CombinedOutput(); err != nil {
-		t.Skipf("python3 -m venv: %v (.ci/deps test installs it)\n%s", err, output)
-	}
-	install := []string{"-m", "pip", "install", "-q", "--disable-pip-version-check", aiocoapVersion}
-	for try := 1; ; try++ { // it downloads
-		output, err := exec.CommandContext(ctx, filepath.Join(scratch, "bin", "python"), install...).CombinedOutput()
-		if err == nil {
-			break
-		}
-		if try == 3 {
-			t.Fatalf("pip install %s: %v\n%s", aiocoapVersion, err, output)
-		}
-	}
-	if err := os.Rename(scratch, home); err != nil && !os.IsExist(err) {
-		if _, taken := os.Stat(home); taken != nil { // another test process may have been first
-			t.Fatal(err)
-		}
-	}
-	return python
-}
-
-// startAiocoap runs peer.py with the test context until the test ends. restarted: its replay window is lost, as after a crash.
-func startAiocoap(t testing.TB, role string, restarted bool, args ...string) *californium {
-	t.Helper()
-	python, folder := aiocoap(t), t.TempDir()
+	folder := t.TempDir()
 	ids := map[string][2]string{"server": {"02", "01"}, "client": {"01", "02"}}[role]
 	settings := fmt.Sprintf(`{"secret_hex": "0102030405060708090a0b0c0d0e0f10", "salt_hex": "9e7ca92223786340", "id-context_hex": "37cbf3210017a2d3", "sender-id_hex": %q, "recipient-id_hex": %q}`, ids[0], ids[1])
 	clitest.Must(t.(*testing.T), os.WriteFile(filepath.Join(folder, "settings.json"), []byte(settings), 0o600))
 	if restarted {
 		clitest.Must(t.(*testing.T), os.WriteFile(filepath.Join(folder, "sequence.json"), []byte(`{"next-to-send": 100, "received": "unknown"}`), 0o600))
 	}
-	process := exec.Command(python, append([]string{"testdata/aiocoap/peer.py", role, folder}, args...)...)
-	process.Stderr = os.Stderr
-	in, err := process.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := process.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := process.Start(); err != nil {
-		t.Fatal(err)
-	}
-	p := &californium{t: t, in: in, out: bufio.NewScanner(out), process: process}
-	t.Cleanup(func() {
-		in.Close() // ends it
-		dead := time.AfterFunc(30*time.Second, func() { _ = process.Process.Kill() })
-		defer dead.Stop()
-		_ = process.Wait()
-	})
-	if line := p.line(); line != "READY" {
-		t.Fatalf("aiocoap says %q", line)
-	}
-	return p
+	return startPython(t, "aiocoap_oscore.py", append([]string{role, folder}, args...)...)
 }
 
 // aiocoap's client against Weir's server: requests, blocks both ways, observation, errors.
@@ -115,7 +33,7 @@ func TestOSCOREOfAiocoapClient(t *testing.T) {
 	clitest.TakesSeconds(t)
 	server := coaptest.Start(t, 1, "--listen", "127.0.0.1:0", "--dtls", "127.0.0.1:0", "--plugtest", "--notify-interval", "100ms")
 	uri := server.Uris[0]
-	peer := startAiocoap(t, "client", false, uri)
+	peer := startOSCOREPeer(t, "client", false, uri)
 	for _, test := range [][3]string{
 		{"GET " + uri + "/oscore", "2.05", "OSCORE Resource"},
 		{"POST " + uri + "/oscore 5", "2.01", ""},
@@ -147,7 +65,7 @@ func TestOSCOREOfAiocoapServer(t *testing.T) {
 	}
 	for _, restarted := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restarted %v", restarted), func(t *testing.T) {
-			startAiocoap(t, "server", restarted, host, port)
+			startOSCOREPeer(t, "server", restarted, host, port)
 			conn, err := client.Dial(t.Context(), "coap://"+address, client.DialConfig{Protector: oscore.NewClient(testContext(t), 65536)})
 			if err != nil {
 				t.Fatal(err)
