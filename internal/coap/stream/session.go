@@ -146,10 +146,14 @@ func appendBuilt(dst []byte, b *message.Builder) []byte {
 }
 
 // Receive handles one message and appends what is to be sent in return to out. A token longer than message.MaxToken cannot come
-// here. The first message of the peer must be a CSM (RFC 8323 section 5.3).
+// here. The first message of the peer must be a CSM (RFC 8323 section 5.3), or a request or response with a token: Californium 3 sends
+// no CSM. It takes blocks, and messages of the base size.
 func (s *Session) Receive(m *message.Message, out []byte) (Event, []byte) {
 	if !s.begun && m.Code != CSM {
-		return s.Fail(out, "the first message must be a CSM")
+		if len(m.Token) == 0 || !m.Code.IsRequest() && !m.Code.IsResponse() {
+			return s.Fail(out, "the first message must be a CSM")
+		}
+		s.Peer, s.begun = Settings{BlockWise: true}.withBase(), true
 	}
 	switch m.Code {
 	case message.Empty:

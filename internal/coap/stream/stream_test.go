@@ -168,6 +168,8 @@ func TestSignals(t *testing.T) {
 		"CSM with a critical option":      {[]string{"20 e1 91 05"}, stream.Failed, "d0"},
 		"CSM with a size of 0":            {[]string{"10 e1 20"}, stream.Failed, "d0"},
 		"a request before the CSM":        {[]string{"00 01"}, stream.Failed, "d0"},
+		"a request without a CSM":         {[]string{"01 01 aa"}, stream.Plain, ""}, // of Californium
+		"a response without a CSM":        {[]string{"01 45 aa"}, stream.Plain, ""},
 		"a ping before the CSM":           {[]string{"00 e2"}, stream.Failed, "d0"},
 		"an empty message before the CSM": {[]string{"00 00"}, stream.Failed, "d0"},
 		"empty message":                   {[]string{csm, "00 00"}, stream.Ignored, ""},
