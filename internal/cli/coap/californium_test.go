@@ -179,7 +179,7 @@ func (c *peer) do(request string) (code, payload string) {
 	return code, strings.ReplaceAll(payload, `\n`, "\n")
 }
 
-// portNAT forwards one client's datagrams to a server and changes its outgoing port when told.
+// portNAT forwards one client's datagrams to a server and changes its outgoing port on request.
 type portNAT struct {
 	t      testing.TB
 	inside *net.UDPConn

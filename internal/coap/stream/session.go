@@ -83,7 +83,7 @@ type Session struct {
 	begun bool
 }
 
-// Begun reports whether the peer has sent its CSM.
+// Begun reports whether the peer has sent its CSM, or a request or response instead.
 func (s *Session) Begun() bool { return s.begun }
 
 // AppendCSM appends the frame of the first message of a connection.
@@ -146,10 +146,10 @@ func appendBuilt(dst []byte, b *message.Builder) []byte {
 }
 
 // Receive handles one message and appends what is to be sent in return to out. A token longer than message.MaxToken cannot come
-// here. The first message of the peer must be a CSM (RFC 8323 section 5.3), or a request or response with a token: Californium 3 sends
-// no CSM. It takes blocks, and messages of the base size.
+// here. The first message of the peer must be a CSM (RFC 8323 section 5.3), or a request or a response with a token: Californium, which
+// knows no signalling messages, is served with the base values and blocks. Without a token it is some other protocol.
 func (s *Session) Receive(m *message.Message, out []byte) (Event, []byte) {
-	if !s.begun && m.Code != CSM {
+	if !s.begun && m.Code != CSM && m.Code != message.Empty {
 		if len(m.Token) == 0 || !m.Code.IsRequest() && !m.Code.IsResponse() {
 			return s.Fail(out, "the first message must be a CSM")
 		}
