@@ -17,7 +17,7 @@ import (
 	"github.com/weir-lb/weir/internal/dtls/handshake/handshaketest"
 )
 
-// Californium's clients with certificates, raw public keys and ephemeral keys, with and without connection ids; each session is
+// Californium's clients, of both versions, with certificates, raw public keys and ephemeral keys, with and without connection ids; each session is
 // resumed by its id once.
 func TestCaliforniumCertificates(t *testing.T) {
 	clitest.TakesSeconds(t)
@@ -63,24 +63,29 @@ func TestCaliforniumCertificates(t *testing.T) {
 	base := "coaps://" + n.Addresses()[0].Addr.String()
 	handshakes, resumed := uint64(0), uint64(0)
 	for _, test := range []struct {
+		major     int // version of Californium
 		suite     string
 		cidLength int
 		mode      string
 		peer      string
 	}{
-		{"TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8", 4, "X509", "CN=device"},
-		{"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", -1, "X509", "CN=device"},
-		{"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", 0, "X509", "CN=device"},
-		{"TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8", 0, "RPK", "ni:///sha-256;"},
-		{"TLS_ECDHE_PSK_WITH_AES_128_CCM_8_SHA256", 4, "", "cali.ephemeral"},
-		{"TLS_ECDHE_PSK_WITH_AES_128_GCM_SHA256", -1, "", "cali.ephemeral"},
+		{3, "TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8", 4, "X509", "CN=device"},
+		{3, "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", -1, "X509", "CN=device"},
+		{3, "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", 0, "X509", "CN=device"},
+		{3, "TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8", 0, "RPK", "ni:///sha-256;"},
+		{3, "TLS_ECDHE_PSK_WITH_AES_128_CCM_8_SHA256", 4, "", "cali.ephemeral"},
+		{3, "TLS_ECDHE_PSK_WITH_AES_128_GCM_SHA256", -1, "", "cali.ephemeral"},
+		{4, "TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8", 4, "X509", "CN=device"},
+		{4, "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", 0, "RPK", "ni:///sha-256;"},
+		{4, "TLS_ECDHE_PSK_WITH_AES_128_CCM_8_SHA256", 0, "", "cali.ephemeral"},
+		{4, "TLS_PSK_WITH_AES_128_CCM_8", 6, "", "cali.ephemeral"},
 	} {
-		t.Run(fmt.Sprintf("%s/cid%d%s", test.suite, test.cidLength, test.mode), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d/%s/cid%d%s", test.major, test.suite, test.cidLength, test.mode), func(t *testing.T) {
 			args := []string{fmt.Sprint(test.cidLength), "cali.ephemeral", ".fornium", test.suite}
 			if test.mode != "" {
 				args = append(args, test.mode, pem, a.File(t))
 			}
-			client := startJava(t, "weir.Client", args...)
+			client := startJava(t, test.major, "weir.Client", args...)
 			for i := range uint64(2) {
 				code, payload := client.do("GET " + base + "/mycontext")
 				seen := fields(payload)

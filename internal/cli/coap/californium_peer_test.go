@@ -23,6 +23,14 @@ import (
 // connection ids; blocks both ways, observation; a wrong key and a server that is not trusted.
 func TestClientOfCalifornium(t *testing.T) {
 	clitest.TakesSeconds(t)
+	for _, major := range []int{3, 4} {
+		t.Run(fmt.Sprint(major), func(t *testing.T) { testClientOfCalifornium(t, major) })
+	}
+}
+
+func testClientOfCalifornium(t *testing.T, major int) {
+	t.Helper()
+	t.Parallel()
 	authority := handshaketest.NewAuthority(t, "test")
 	server := authority.Issue(t, "P-256", "server.test", func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)} })
 	device := authority.Issue(t, "P-256", "device", nil)
@@ -47,7 +55,7 @@ func TestClientOfCalifornium(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	startJava(t, "weir.Peer", host, port, pem, authority.File(t))
+	startJava(t, major, "weir.Peer", host, port, pem, authority.File(t))
 	uri := fmt.Sprintf("coaps://%s:%s/large", host, port)
 	own := []*handshake.Certificate{device.Certificate}
 	for _, test := range []struct {

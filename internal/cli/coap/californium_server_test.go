@@ -14,7 +14,7 @@ import (
 // benchmark looks for it.
 func TestCaliforniumServer(t *testing.T) {
 	clitest.TakesSeconds(t)
-	classes := buildCalifornium(t)
+	classes := buildCalifornium(t, 3)
 	address := clitest.FreeAddresses(t, 1)[0]
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

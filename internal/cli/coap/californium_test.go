@@ -30,18 +30,30 @@ type peer struct {
 	process *exec.Cmd
 }
 
-// buildCalifornium compiles the harness with Maven, once per version of its sources, and returns the class path.
-func buildCalifornium(t testing.TB) string {
+// californium4 has the names of 3.x by which 4.x calls the same things.
+var californium4 = strings.NewReplacer("AdvancedSinglePskStore", "SinglePskStore", "AdvancedMultiPskStore", "MultiPskStore", "AdvancedPskStore", "PskStore",
+	"StaticNewAdvancedCertificateVerifier", "StaticCertificateVerifier", "setAdvancedCertificateVerifier", "setCertificateVerifier",
+	"core.server.resources.CoapExchange", "core.CoapExchange")
+
+var building sync.Mutex
+
+// buildCalifornium compiles the harness with Maven for a major version of Californium, 3 or 4, once per version of its sources, and
+// returns the class path. For version 4 it has Client and Peer alone.
+func buildCalifornium(t testing.TB, major int) string {
 	t.Helper()
+	building.Lock() // one build serves all tests
+	defer building.Unlock()
 	netlabtest.Tools(t, "java", "mvn")
-	const sources = "testdata/californium"
+	const project = "testdata/californium"
+	sources := map[string][]byte{}
 	sum := sha256.New()
-	if err := filepath.WalkDir(sources, func(path string, entry fs.DirEntry, err error) error {
+	if err := filepath.WalkDir(project, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
 		}
 		text, err := os.ReadFile(path)
 		sum.Write(text)
+		sources[entry.Name()] = text
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -54,7 +66,8 @@ func buildCalifornium(t testing.TB) string {
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	home := filepath.Join(cache, fmt.Sprintf("californium-%x", sum.Sum(nil)[:8]))
+	name := map[int]string{3: "californium", 4: "californium4"}[major]
+	home := filepath.Join(cache, fmt.Sprintf("%s-%x", name, sum.Sum(nil)[:8]))
 	classPath := filepath.Join(home, "classes") + ":" + filepath.Join(home, "dependency", "*")
 	if _, err := os.Stat(home); err == nil {
 		return classPath
@@ -64,20 +77,17 @@ func buildCalifornium(t testing.TB) string {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(scratch)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-	defer cancel()
-	for try := 1; ; try++ { // it downloads
-		maven := exec.CommandContext(ctx, "mvn", "-q", "-B", "-f", filepath.Join(sources, "pom.xml"), "-Dweir.build="+scratch,
-			"compile", "dependency:copy-dependencies", "-DincludeScope=runtime")
-		output, err := maven.CombinedOutput()
-		if err == nil {
-			break
+	args := []string{"-q", "-B", "-f", filepath.Join(project, "pom.xml"), "-Dweir.build=" + scratch, fmt.Sprintf("-Pv%d", major), "compile", "dependency:copy-dependencies", "-DincludeScope=runtime"}
+	if major == 4 {
+		renamed := t.TempDir()
+		for _, name := range []string{"Client.java", "Peer.java"} {
+			if err := os.WriteFile(filepath.Join(renamed, name), []byte(californium4.Replace(string(sources[name]))), 0o600); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if try == 3 || ctx.Err() != nil {
-			t.Fatalf("mvn: %v\n%s", err, output)
-		}
-		t.Logf("mvn, try %d: %v\n%s", try, err, output)
+		args = append(args, "-Dweir.sources="+renamed)
 	}
+	runMaven(t, args)
 	if err := os.Rename(scratch, home); err != nil && !os.IsExist(err) {
 		if _, taken := os.Stat(home); taken != nil { // another test process may have been first
 			t.Fatal(err)
@@ -86,10 +96,27 @@ func buildCalifornium(t testing.TB) string {
 	return classPath
 }
 
+// runMaven tries three times, because it downloads.
+func runMaven(t testing.TB, args []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
+	defer cancel()
+	for try := 1; ; try++ {
+		output, err := exec.CommandContext(ctx, "mvn", args...).CombinedOutput()
+		if err == nil {
+			return
+		}
+		if try == 3 || ctx.Err() != nil {
+			t.Fatalf("mvn: %v\n%s", err, output)
+		}
+		t.Logf("mvn, try %d: %v\n%s", try, err, output)
+	}
+}
+
 // startCalifornium starts a client with one DTLS session and socket for all its requests.
 func startCalifornium(t testing.TB, cidLength int, identity, secret, suite string) *peer {
 	t.Helper()
-	return startJava(t, "weir.Client", strconv.Itoa(cidLength), identity, secret, suite)
+	return startJava(t, 3, "weir.Client", strconv.Itoa(cidLength), identity, secret, suite)
 }
 
 // java is a class as a process. It ends before its code is worth more than the first compiler's time.
@@ -98,9 +125,9 @@ func java(classes, class string, args ...string) *exec.Cmd {
 }
 
 // startJava runs a class of the harness until the test ends.
-func startJava(t testing.TB, class string, args ...string) *peer {
+func startJava(t testing.TB, major int, class string, args ...string) *peer {
 	t.Helper()
-	c := runPeer(t, java(buildCalifornium(t), class, args...))
+	c := runPeer(t, java(buildCalifornium(t, major), class, args...))
 	c.ready()
 	return c
 }
@@ -283,7 +310,7 @@ func TestCaliforniumMovesThroughNAT(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s/cid%d", c.suite, c.cidLength), func(t *testing.T) {
 			t.Parallel()
-			buildCalifornium(t) // first: it may skip
+			buildCalifornium(t, 3) // first: it may skip
 			s := coaptest.Start(t, 1, "--dtls-only", "--dtls", "127.0.0.1:0", "--node-id", "5")
 			nat := newPortNAT(t, strings.TrimPrefix(s.Uris[0], "coaps://"))
 			client := startCalifornium(t, c.cidLength, "cali.nat", ".fornium", c.suite)
@@ -340,7 +367,7 @@ func TestCaliforniumMovesThroughNAT(t *testing.T) {
 // Californium's client, whose records land on the wrong node of a cluster and back on its own: the owner serves them all.
 func TestCaliforniumInCluster(t *testing.T) {
 	clitest.TakesSeconds(t)
-	buildCalifornium(t)
+	buildCalifornium(t, 3)
 	addresses := clitest.FreeAddresses(t, 4)
 	var nodes []*coaptest.Server
 	for i := range 2 {
@@ -382,11 +409,11 @@ func TestCaliforniumInCluster(t *testing.T) {
 // A cluster of a Weir node and a Californium node, on the wire format of the latter: each serves its sessions through the other.
 func TestClusterWithCalifornium(t *testing.T) {
 	clitest.TakesSeconds(t)
-	buildCalifornium(t)
+	buildCalifornium(t, 3)
 	addresses := clitest.FreeAddresses(t, 4) // public and management of node 1 (Weir), of node 2 (Californium)
 	port := func(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
 	weir := coaptest.Start(t, 1, "--dtls-cluster", clitest.ClusterArgs(addresses, 0))
-	startJava(t, "weir.Node", port(addresses[2]), port(addresses[3]), "2", "1", addresses[1])
+	startJava(t, 3, "weir.Node", port(addresses[2]), port(addresses[3]), "2", "1", addresses[1])
 
 	for _, c := range []struct {
 		name       string
@@ -432,7 +459,7 @@ func TestClusterWithCalifornium(t *testing.T) {
 // Separate responses, blocks and errors as Californium's own client reads them.
 func TestCaliforniumExchanges(t *testing.T) {
 	clitest.TakesSeconds(t)
-	buildCalifornium(t)
+	buildCalifornium(t, 3)
 	s := coaptest.Start(t, 1, "--dtls-only", "--dtls", "127.0.0.1:0")
 	client := startCalifornium(t, -1, "Client_identity", "secretPSK", "TLS_PSK_WITH_AES_128_CCM_8")
 	for request, want := range map[string]string{

@@ -146,14 +146,14 @@ func appendBuilt(dst []byte, b *message.Builder) []byte {
 }
 
 // Receive handles one message and appends what is to be sent in return to out. A token longer than message.MaxToken cannot come
-// here. The first message of the peer must be a CSM (RFC 8323 section 5.3). A peer that sends requests or responses without one, as
-// Californium does, which knows no signalling messages, is served with the base values.
+// here. The first message of the peer must be a CSM (RFC 8323 section 5.3), or a request or a response with a token: Californium, which
+// knows no signalling messages, is served with the base values and blocks. Without a token it is some other protocol.
 func (s *Session) Receive(m *message.Message, out []byte) (Event, []byte) {
-	if !s.begun && m.Code != CSM {
-		if isSignal := m.Code>>5 == CSM>>5; isSignal {
+	if !s.begun && m.Code != CSM && m.Code != message.Empty {
+		if len(m.Token) == 0 || !m.Code.IsRequest() && !m.Code.IsResponse() {
 			return s.Fail(out, "the first message must be a CSM")
 		}
-		s.Peer, s.begun = s.Peer.withBase(), m.Code != message.Empty
+		s.Peer, s.begun = Settings{BlockWise: true}.withBase(), true
 	}
 	switch m.Code {
 	case message.Empty:

@@ -2,11 +2,18 @@ package engine_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -298,6 +305,46 @@ func TestGnuTLSClients(t *testing.T) {
 			}
 			client(t, gnutls, append(args, addr.Addr().String())...)
 			described(t, e, h, auth, identity)
+		})
+	}
+}
+
+// GnuTLS's client with raw public keys of both sides (RFC 7250).
+func TestGnuTLSClientsWithRawKeys(t *testing.T) {
+	gnutls := program(t, "gnutls-cli", "gnutls-bin")
+	device := handshaketest.NewKey(t, "P-256")
+	spki, err := x509.MarshalPKIXPublicKey(device.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := t.TempDir()
+	for name, block := range map[string]*pem.Block{"key": {Type: "PRIVATE KEY", Bytes: pkcs8}, "public": {Type: "PUBLIC KEY", Bytes: spki}} {
+		if err := os.WriteFile(filepath.Join(d, name), pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sum := sha256.Sum256(spki)
+	identity := "ni:///sha-256;" + base64.RawURLEncoding.EncodeToString(sum[:])
+	for _, cipher := range []string{"AES-128-CCM-8", "AES-128-GCM", "AES-256-GCM"} {
+		t.Run(cipher, func(t *testing.T) {
+			e, h := serve(t, engine.Config{
+				Workers: 1, ClientAuth: handshake.ClientAuthNeeded,
+				Credentials: handshaketest.Store(handshake.Credentials{
+					Certificates: []*handshake.Certificate{handshaketest.RawKey(t, "P-256")}, RawKey: func(b []byte) bool { return bytes.Equal(b, spki) },
+				}),
+			})
+			out := client(t, gnutls, "--udp", "--port", portOf(e.Addr()), "--mtu", "600", "--insecure",
+				"--rawpkkeyfile", filepath.Join(d, "key"), "--rawpkfile", filepath.Join(d, "public"),
+				"--priority", "NONE:+VERS-DTLS1.2:+COMP-NULL:+MAC-ALL:+SIGN-ALL:+GROUP-ALL:+CTYPE-CLI-RAWPK:+CTYPE-SRV-RAWPK:%NO_ETM:+ECDHE-ECDSA:+"+cipher,
+				e.Addr().Addr().String())
+			if !strings.Contains(out, "Raw Public Key") {
+				t.Error(out)
+			}
+			described(t, e, h, handshake.AuthRawKey, identity)
 		})
 	}
 }

@@ -8,10 +8,17 @@ import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.security.PublicKey;
+import java.util.Arrays;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
 import org.eclipse.californium.core.CoapClient;
+import org.eclipse.californium.core.CoapHandler;
+import org.eclipse.californium.core.CoapObserveRelation;
 import org.eclipse.californium.core.CoapResponse;
+import org.eclipse.californium.core.coap.CoAP.Code;
 import org.eclipse.californium.core.coap.CoAP.Type;
 import org.eclipse.californium.core.coap.Request;
 import org.eclipse.californium.core.config.CoapConfig;
@@ -31,7 +38,10 @@ import org.eclipse.californium.scandium.dtls.x509.StaticNewAdvancedCertificateVe
  * A Californium client that a test drives over standard input: one line per request, "METHOD URI [PAYLOAD-LENGTH]", answered by one line,
  * "CODE RTT-MS PAYLOAD" with line feeds written as \n, or "ERROR ...". One DTLS session and one socket for all requests.
  *
- * Arguments: cid-length identity secret cipher-suite [X509|RPK own.pem root.pem]. A negative cid-length offers no connection id. own.pem
+ * "OBSERVE URI COUNT" counts the states until there are so many: "2.05 0 3 states".
+ *
+ * Arguments: cid-length identity secret cipher-suite [X509|RPK own.pem root.pem]. A negative cid-length offers no connection id, UDP in its
+ * place is without DTLS. own.pem
  * has the certificate chain and its private key, of which RPK uses the key. The line "RESUME" makes the next request resume its session.
  */
 public class Client {
@@ -44,6 +54,10 @@ public class Client {
 		config.set(DtlsConfig.DTLS_ROLE, DtlsConfig.DtlsRole.CLIENT_ONLY);
 		config.set(DtlsConfig.DTLS_RECEIVER_THREAD_COUNT, 1);
 		config.set(DtlsConfig.DTLS_CONNECTOR_THREAD_COUNT, 1);
+		if (args[0].equals("UDP")) {
+			serve(CoapEndpoint.builder().setConfiguration(config).build(), null);
+			return;
+		}
 		int cidLength = Integer.parseInt(args[0]);
 		config.set(DtlsConfig.DTLS_CONNECTION_ID_LENGTH, cidLength < 0 ? null : Integer.valueOf(cidLength));
 
@@ -56,9 +70,12 @@ public class Client {
 			dtls.setAdvancedPskStore(new AdvancedSinglePskStore(args[1], args[2].getBytes(StandardCharsets.UTF_8)));
 		}
 		DTLSConnector connector = new DTLSConnector(dtls.build());
-		CoapEndpoint endpoint = CoapEndpoint.builder().setConfiguration(config).setConnector(connector).build();
-		endpoint.start();
+		serve(CoapEndpoint.builder().setConfiguration(config).setConnector(connector).build(), connector);
+	}
 
+	/** Answers the lines of standard input until its end; connector is null where there is no session. */
+	static void serve(CoapEndpoint endpoint, DTLSConnector connector) throws Exception {
+		endpoint.start();
 		BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
 		System.out.println("READY");
 		for (String line = lines.readLine(); line != null; line = lines.readLine()) {
@@ -94,13 +111,20 @@ public class Client {
 		CoapClient client = new CoapClient(words[1]);
 		client.setEndpoint(endpoint);
 		client.setTimeout(60000L);
-		Request request = words[0].equals("POST") ? Request.newPost() : Request.newGet();
+		boolean observe = words[0].equals("OBSERVE");
+		Request request = new Request(observe ? Code.GET : Code.valueOf(words[0]));
 		request.setType(Type.CON);
 		request.setURI(words[1]);
-		if (words.length > 2) {
-			request.setPayload(new byte[Integer.parseInt(words[2])]);
+		if (words.length > 2 && !observe) {
+			byte[] payload = new byte[Integer.parseInt(words[2])];
+			Arrays.fill(payload, (byte) 'x');
+			request.setPayload(payload);
+			request.getOptions().setContentFormat(0);
 		}
 		try {
+			if (observe) {
+				return states(client, request, Integer.parseInt(words[2]));
+			}
 			CoapResponse response = client.advanced(request);
 			if (response == null) {
 				return "ERROR timeout";
@@ -112,5 +136,29 @@ public class Client {
 		} finally {
 			client.shutdown();
 		}
+	}
+
+	/** Observes until so many different states have come. */
+	private static String states(CoapClient client, Request request, int count) throws Exception {
+		final Set<Integer> seen = ConcurrentHashMap.newKeySet();
+		final CountDownLatch enough = new CountDownLatch(count);
+		request.setObserve();
+		CoapObserveRelation relation = client.observe(request, new CoapHandler() {
+
+			@Override
+			public void onLoad(CoapResponse response) {
+				if (response.getOptions().hasObserve() && seen.add(response.getOptions().getObserve())) {
+					enough.countDown();
+				}
+			}
+
+			@Override
+			public void onError() {
+				// the wait ends
+			}
+		});
+		enough.await(30, TimeUnit.SECONDS);
+		relation.proactiveCancel();
+		return "2.05 0 " + Math.min(count, seen.size()) + " states";
 	}
 }

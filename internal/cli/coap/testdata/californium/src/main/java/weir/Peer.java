@@ -65,11 +65,11 @@ public class Peer {
 		System.exit(0);
 	}
 
-	private static class Large extends CoapResource {
+	static class Large extends CoapResource {
 
 		private byte[] body = new byte[3000];
 
-		private Large() {
+		Large() {
 			super("large");
 			Arrays.fill(body, (byte) 'x');
 		}
@@ -86,13 +86,14 @@ public class Peer {
 		}
 	}
 
-	private static class Ticking extends CoapResource {
+	static class Ticking extends CoapResource {
 
 		private int state;
 
-		private Ticking() {
+		Ticking() {
 			super("obs");
 			setObservable(true);
+			getAttributes().setObservable();
 			new Timer(true).schedule(new TimerTask() {
 
 				@Override
@@ -106,6 +107,20 @@ public class Peer {
 		@Override
 		public void handleGET(CoapExchange exchange) {
 			exchange.respond(ResponseCode.CONTENT, "state " + state);
+		}
+	}
+
+	/** Answers separately. */
+	static class Slow extends CoapResource {
+
+		Slow() {
+			super("slow");
+		}
+
+		@Override
+		public void handleGET(CoapExchange exchange) {
+			exchange.accept();
+			exchange.respond("done");
 		}
 	}
 }
