@@ -20,7 +20,7 @@ type streamHandler struct{ core }
 func newStreamHandler(l *listener, w *streamserver.Worker, seed uint64) *streamHandler {
 	h := &streamHandler{core{listener: l, worker: w, wake: streamserver.Never}}
 	h.server = resource.New(resource.Config{Tree: l.tree, Guard: streamGuard{}, Exponent: 6, Post: w.Post, Wake: h.wakeAt})
-	h.endpoint = exchange.New(exchange.Config{Seed: seed, Supported: resource.Supported, Unmatched: h.notification}, h, h.server, h)
+	h.endpoint = exchange.New(exchange.Config{NStart: -1, ProbingRate: -1, Seed: seed, Supported: resource.Supported, Unmatched: h.notification}, h, h.server, h)
 	h.server.Bind(h.endpoint)
 	return h
 }
