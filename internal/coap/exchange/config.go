@@ -41,7 +41,7 @@ type Config struct {
 	// (RFC 7967). nil: no call.
 	Acknowledged func(s *Session, id ID)
 	// Unmatched is called for a response that belongs to no pending request, such as a notification of RFC 7641. m is valid
-	// only during the call. It returns false where nobody expects the response, which rejects a Con. nil: nobody does.
+	// only during the call. It returns false where no one expects the response, which rejects a Con. nil: no one does.
 	Unmatched func(s *Session, m *message.Message) bool
 }
 

@@ -51,7 +51,7 @@ type Config struct {
 
 	StreamIdle time.Duration `yaml:"stream_idle,omitempty" default:"1h" range:"10s to 8760h"` // closes TCP and TLS connections that have been silent for so long
 
-	// Trusted: sources whose plain requests are answered in full at once: in a network in which nobody can forge a source.
+	// Trusted: sources whose plain requests are answered in full at once: in a network in which no one can forge a source.
 	// Others but loopback get at most three times what they send until they have proven their address.
 	Trusted []netip.Prefix `yaml:"trusted,omitempty" default:"none" bounds:"prefixes"`
 
@@ -63,7 +63,7 @@ type Config struct {
 	PrivateKey  string   `yaml:"private_key,omitempty" default:"none"`                                                       // PEM file
 	Trust       []string `yaml:"trust,omitempty" default:"none"`                                                             // PEM files of certificates and raw public keys of clients
 	TrustAll    bool     `yaml:"trust_all,omitempty" default:"false"`                                                        // trust the certificate or raw public key of every client
-	ClientCerts string   `yaml:"client_auth,omitempty" default:"none" bounds:"none, wanted or needed"`                       // whether clients are asked for certificates, or raw public keys
+	ClientCerts string   `yaml:"client_auth,omitempty" default:"none" bounds:"none, wanted or needed"`                       // whether certificates or raw public keys are requested from clients
 	Resume      *bool    `yaml:"resumption,omitempty" default:"true"`                                                        // let clients resume DTLS sessions
 
 	Benchmark *bool `yaml:"benchmark,omitempty" default:"true"`   // serve /benchmark
@@ -76,8 +76,8 @@ type Config struct {
 	NotifyInterval time.Duration `yaml:"notify_interval,omitempty" default:"5s" range:"5ms to 1h"` // period of /benchmark, /obs and its siblings
 	SeparateDelay  time.Duration `yaml:"separate_delay,omitempty" default:"1s" range:"0s to 1m"`   // delay of the answers of /separate
 
-	// Credentials are the certificates of the DTLS listeners and whom they trust; nil: those of the files. Store replaces them
-	// while the node serves. ClientAuth says whether clients are asked for certificates; ClientCerts, if not empty, says it too.
+	// Credentials are the certificates of the DTLS listeners and the authorities they trust; nil: those of the files. Store replaces them
+	// while the node serves. ClientAuth says whether certificates are requested from clients; ClientCerts, if not empty, says it too.
 	Credentials *atomic.Pointer[handshake.Credentials] `yaml:"-"`
 	ClientAuth  handshake.ClientAuth                   `yaml:"-"`
 	// TLSConfig is that of the TLS listeners; nil: with the certificate of the files.
@@ -294,7 +294,7 @@ func (c *Config) CredentialFiles() []string {
 	return names
 }
 
-// clientAuth says whether clients are asked for certificates.
+// clientAuth says whether certificates are requested from clients.
 func (c *Config) clientAuth() handshake.ClientAuth {
 	switch strings.ToLower(c.ClientCerts) {
 	case "none":

@@ -57,7 +57,7 @@ func newHandler(l *listener, w worker, seed uint64) *handler {
 type session struct {
 	resource.Session
 	core    *core
-	reverse *reverse // nil: the client has asked for no requests
+	reverse *reverse // nil: the client has requested no requests
 	watched []int32  // the observations at the client, in core.watches
 
 	peer *engine.Peer       // nil over TCP and TLS
@@ -98,7 +98,7 @@ func (c *core) wakeAt(at time.Duration) {
 	}
 }
 
-// awaken asks for a Tick at the time of the next pending message.
+// awaken requests a Tick at the time of the next pending message.
 func (c *core) awaken() {
 	if due, ok := c.endpoint.Next(); ok {
 		c.wakeAt(due)

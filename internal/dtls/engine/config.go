@@ -22,10 +22,10 @@ type Config struct {
 	// section 2).
 	// It may be nil if there are Credentials.
 	PSK func(identity []byte) (key []byte, ok bool)
-	// Credentials are the certificates and whom to trust. Store replaces them while the engine runs; sessions go on. nil: PSK
+	// Credentials are the certificates and the trusted authorities. Store replaces them while the engine runs; sessions go on. nil: PSK
 	// only.
 	Credentials *atomic.Pointer[handshake.Credentials]
-	ClientAuth  handshake.ClientAuth // whether clients are asked for certificates; default none
+	ClientAuth  handshake.ClientAuth // whether certificates are requested from clients; default none
 	Suites      []record.Suite       // in order of preference; default record.Suites. Those without credentials are passed over
 	Groups      []handshake.Group    // of the ephemeral key exchange, in order of preference; default handshake.DefaultGroups
 	MTU         int                  // of the datagrams of a handshake's flights, in bytes of UDP payload; default handshake.DefaultMTU
@@ -64,7 +64,7 @@ type Handler interface {
 	// in may be written to.
 	Serve(p *Peer, in, out []byte, now time.Duration) []byte
 	// Tick runs timers that are due and returns the time of the next one, or
-	// Never. It is called when that time has come; WakeAt asks for an earlier call.
+	// Never. It is called when that time has come; WakeAt requests an earlier call.
 	Tick(now time.Duration) (next time.Duration)
 	// Closed reports that p will not be served again. The Handler must not keep p.
 	Closed(p *Peer, now time.Duration)
