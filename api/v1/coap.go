@@ -9,6 +9,7 @@ import (
 type CoAPStatus struct {
 	Version     string          `json:"version"`     // of the binary
 	Credentials CoAPCredentials `json:"credentials"` // pre-shared keys in use
+	Reverse     CoAPReverse     `json:"reverse"`     // requests and observations of the server at clients
 	Listeners   []CoAPListener  `json:"listeners"`   // plain, DTLS, TCP, TLS, then cluster nodes, each in the configured order
 }
 
@@ -18,6 +19,20 @@ type CoAPCredentials struct {
 	Identities int    `json:"identities"`      // in the PSK file
 	Demo       bool   `json:"demo"`            // the public sandbox identities are accepted
 	Error      string `json:"error,omitempty"` // why the last reload failed; absent: it did not
+}
+
+// CoAPReverse counts what /reverse-request and /reverse-observe were asked for, on all listeners.
+type CoAPReverse struct {
+	RequestsAsked         uint64 `json:"requests_asked"`         // requests to clients
+	RequestsSent          uint64 `json:"requests_sent"`          // of these
+	RequestsPending       int    `json:"requests_pending"`       // of these, now
+	RequestsFailed        uint64 `json:"requests_failed"`        // runs that ended because a request was not answered or not sent
+	RequestsRefused       uint64 `json:"requests_refused"`       // POSTs answered with 5.03
+	Observations          int    `json:"observations"`           // resources of clients that are observed now
+	Registrations         uint64 `json:"registrations"`          // sent to clients
+	RegistrationsFailed   uint64 `json:"registrations_failed"`   // refused, or not answered
+	ObservationsRefused   uint64 `json:"observations_refused"`   // POSTs answered with 5.03
+	NotificationsReceived uint64 `json:"notifications_received"` // of clients
 }
 
 // CoAPListener is one listener.

@@ -72,7 +72,7 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 	flags.IntVar(&f.server.MaxSessions, "max-sessions", 0, "sessions per worker (default 65536)")
 	flags.StringSliceVar(&f.trusted, "trusted", nil, "prefixes whose plain CoAP requests are answered in full without proof of their address, such as 10.0.0.0/8")
 	cli.DurationVar(flags, &f.server.SessionIdle, "session-idle", 0, "close DTLS sessions that have been silent for so long (default never)")
-	flags.StringVar(&f.server.PSKFile, "psk-file", "", "file of IDENTITY=BASE64 or IDENTITY=:0xHEX lines; read again on SIGHUP and, up to 1 MiB, when it changes")
+	flags.StringVar(&f.server.PSKFile, "psk-file", "", "file of IDENTITY=BASE64 or IDENTITY=:0xHEX lines, or a device store of Californium (.psk= and .rpk= lines); read again on SIGHUP and, up to 1 MiB, when it changes")
 	flags.StringVar(&f.server.Certificate, "certificate", "", "PEM file of the certificate chain for DTLS and TLS; read again with the PSK file")
 	flags.StringVar(&f.server.PrivateKey, "private-key", "", "PEM file of its private key; without --certificate a raw public key")
 	flags.StringSliceVar(&f.server.Trust, "trust", nil, "PEM files of certificates and raw public keys of clients that are trusted")
@@ -115,6 +115,9 @@ func runCoapServer(cmd *cobra.Command, f *coapServerFlags) error {
 	server, err := node.Open(cfg)
 	if err != nil {
 		return err
+	}
+	if n, line := server.ShortKeys(); n > 0 {
+		log.Warn("keys of fewer than 16 bytes can be guessed (RFC 9257 section 6)", "file", cfg.PSKFile, "keys", n, "first_line", line, "remedy", "head -c 16 /dev/urandom | base64")
 	}
 	if address := cfg.PublicDemo(); address != "" {
 		log.Warn("everybody knows the demo credentials, and other machines reach this address", "address", address, "remedy", "--psk-file, or --dtls 127.0.0.1:5784 for tests")

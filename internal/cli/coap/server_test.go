@@ -115,7 +115,7 @@ func TestCoapServerReloadsKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("one=AAE=\n")
+	write("one=AAECAw==\n")
 	s := coaptest.Start(t, 1, "--dtls-only", "--dtls", "127.0.0.1:0", "--psk-file", path)
 	await := func(want string) {
 		t.Helper()
@@ -126,15 +126,15 @@ func TestCoapServerReloadsKeys(t *testing.T) {
 		}
 	}
 	await(`"identities": 1`)
-	write("one=AAE=\ntwo=AAI=\n")
+	write("one=AAECAw==\ntwo=AAECBA==\n")
 	await(`"identities": 2`)
-	write("one=AAE=\nnonsense\n")
+	write("one=AAECAw==\nnonsense\n")
 	await("devices.psk:2: no identity")
 	await(`"identities": 2`)
 	if n := s.Metric("weir_coap_credentials_failed"); n != 1 {
 		t.Errorf("failed is %v", n)
 	}
-	write("three=AAE=\n")
+	write("three=AAECAw==\n")
 	await(`"identities": 1`)
 	if strings.Contains(s.Get("/status"), "no identity") {
 		t.Error("the error stays after a good reload")

@@ -24,6 +24,9 @@ type DialConfig struct {
 	Protector  Protector     // nil: requests are not protected above the message layer
 	// Handler answers the requests of the server, on the connection's goroutine; nil: they are rejected with RST.
 	Handler exchange.Handler
+	// Unpaced sends every request at once: one that measures says itself when. Otherwise one request is outstanding at a time, and a server
+	// that does not respond gets non-confirmable ones at one byte per second (NSTART and PROBING_RATE of RFC 7252 section 4.8).
+	Unpaced bool
 	// Under replaces the UDP socket, below DTLS, by what it returns: for tests of loss. nil: nothing does.
 	Under func(RawLink) RawLink
 }
@@ -129,7 +132,12 @@ func newConn(target Target, session Session, l link, cfg DialConfig) *Conn {
 		target: target, session: session, cfg: cfg, link: l, start: time.Now(), done: make(chan struct{}),
 		calls: make(map[exchange.ID]*call), observations: make(map[string]*observation),
 	}
+	paced := 0 // as of RFC 7252 section 4.7
+	if target.Stream || cfg.Unpaced {
+		paced = -1 // TCP has its own congestion control
+	}
 	c.endpoint = exchange.New(exchange.Config{
+		NStart: paced, ProbingRate: paced,
 		AckTimeout: cfg.AckTimeout, ResponseTimeout: cfg.Timeout, Seed: rand.Uint64(), MaxPending: maxCalls, MaxMessage: 2 * maxRoom, LogBytes: 1 << 16,
 		Supported: func(id message.OptionID) bool { return supported(id) || id == message.OSCORE && cfg.Protector != nil },
 		Unmatched: c.unmatched, Acknowledged: c.acknowledged,
@@ -244,11 +252,17 @@ func (c *Conn) roundTrip(ctx context.Context, datagram []byte) (reply, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.endpoint.Cancel(id)
 	delete(c.calls, id)
+	defer c.arm() // a request that waited for this one may leave
 	if ctx.Err() != nil {
+		c.endpoint.Cancel(id)
 		return reply{}, ctx.Err()
 	}
+	if c.endpoint.Waiting(id) {
+		c.endpoint.Cancel(id)
+		return reply{}, fmt.Errorf("%w: the request was not sent within %v, because the server has not answered those before it (RFC 7252 section 4.7); wait, or send confirmable requests", ErrNoResponse, c.cfg.Timeout)
+	}
+	c.endpoint.GiveUp(id)
 	return reply{repeats: waiting.repeats}, fmt.Errorf("%w within %v, %d retransmissions", ErrNoResponse, c.cfg.Timeout, waiting.repeats)
 }
 

@@ -139,7 +139,7 @@ func (r *receiver) trouble() error {
 
 // dial makes the connection again.
 func (r *receiver) dial(ctx context.Context) error {
-	conn, err := Dial(ctx, r.cfg.URI, DialConfig{Security: r.cfg.Security, Timeout: max(r.cfg.timeout(), 10*time.Second)})
+	conn, err := Dial(ctx, r.cfg.URI, DialConfig{Security: r.cfg.Security, Timeout: max(r.cfg.timeout(), 10*time.Second), Unpaced: true})
 	if err != nil {
 		return err
 	}

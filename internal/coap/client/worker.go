@@ -128,6 +128,7 @@ func newWorker(b *bench, first, count int) (*worker, error) {
 		shared: report{spare: measure.NewLatency()},
 	}
 	w.endpoint = exchange.New(exchange.Config{
+		NStart: -1, ProbingRate: -1, // a load is what its user says
 		AckTimeout: b.cfg.AckTimeout, Seed: w.random.Uint64(), MaxPending: b.pendingOf(count), LogBytes: -1,
 		Supported: func(id message.OptionID) bool {
 			return id == message.Block1 || id == message.Block2 || id == message.URIPath || id == message.URIQuery || id == message.URIHost

@@ -16,6 +16,11 @@ type Config struct {
 	NonLifetime      time.Duration // how long the message id of a Non is remembered; default 145 s
 	ResponseTimeout  time.Duration // wait for a response after the empty ACK or a Non request; default 93 s (MAX_TRANSMIT_WAIT)
 
+	NStart int // requests to a session that may be outstanding at a time; default 1, negative: any number
+	// ProbingRate is how many bytes of non-confirmable requests per second go to a peer that does not respond; default 1, negative: any
+	// number.
+	ProbingRate int
+
 	MaxPending int // messages awaiting an acknowledgement, a response or their time; default 65536
 	MaxMessage int // longest message kept for retransmission, in bytes; default 16384
 	LogBytes   int // stored answers to unsafe requests; default 16 MiB, taken from the system only as it fills
@@ -64,6 +69,8 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.ExchangeLifetime, 247*time.Second)
 	setDefault(&c.NonLifetime, 145*time.Second)
 	setDefault(&c.ResponseTimeout, 93*time.Second)
+	setDefault(&c.NStart, 1)
+	setDefault(&c.ProbingRate, 1)
 	setDefault(&c.MaxPending, 65536)
 	setDefault(&c.Leisure.Default, 5*time.Second)
 	setDefault(&c.MaxMessage, 16384)

@@ -18,6 +18,7 @@ type Session struct {
 	count   int32 // pending messages
 	mid     uint16
 	started bool
+	pace
 
 	probing bool // a probe is pending
 
@@ -49,6 +50,8 @@ type Endpoint struct {
 	pendings pendings
 	counters Counters
 	random   uint64
+	now      time.Duration   // of the newest call that has it
+	held     int             // requests that wait until others are no longer outstanding
 	request  message.Message // here, not on the stack, because interfaces get pointers to them
 	sent     message.Message
 	reply    Reply
@@ -69,7 +72,7 @@ func New(cfg Config, sender Sender, handler Handler, events Events) *Endpoint {
 func (e *Endpoint) Counters() Counters { return e.counters }
 
 // Pending returns how many messages wait for an acknowledgement, a response or their time.
-func (e *Endpoint) Pending() int { return e.pendings.due.Len() }
+func (e *Endpoint) Pending() int { return e.pendings.due.Len() + e.held }
 
 // Receive handles one datagram of session s and returns the datagram to send back at once, built in out[:0:cap(out)], or an empty
 // slice. in and out must not overlap.
@@ -83,6 +86,8 @@ func (e *Endpoint) Receive(s *Session, in, out []byte, now time.Duration) []byte
 		}
 		return out
 	}
+	e.now = now
+	e.heard(s)
 	switch {
 	case m.Code == message.Empty:
 		return e.receiveEmpty(s, m, out, now)
@@ -143,7 +148,7 @@ func (e *Endpoint) receiveEmpty(s *Session, m *message.Message, out []byte, now 
 	e.counters.Acks++
 	switch slot.kind {
 	case kindResponse:
-		e.pendings.release(i)
+		e.release(i)
 		return out
 	case kindNotify:
 		e.notified(i, NotifyDelivered)
@@ -151,6 +156,7 @@ func (e *Endpoint) receiveEmpty(s *Session, m *message.Message, out []byte, now 
 	}
 	slot.acked = true
 	e.pendings.reschedule(i, now+e.cfg.ResponseTimeout)
+	e.settled(i)
 	if e.cfg.Acknowledged != nil {
 		e.cfg.Acknowledged(s, slot.id)
 	}
@@ -416,7 +422,7 @@ func (e *Endpoint) receiveResponse(s *Session, m *message.Message, out []byte, n
 	e.counters.Responses++
 	slot := &e.pendings.slots[i]
 	id, rtt, repeats := slot.id, now-slot.first, int(slot.repeats)
-	e.pendings.release(i)
+	e.release(i)
 	if e.events != nil {
 		e.events.Response(s, id, m, rtt, repeats)
 	}

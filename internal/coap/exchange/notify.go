@@ -79,14 +79,14 @@ func (e *Endpoint) Withdraw(s *Session, mid uint16) bool {
 	if i < 0 || e.pendings.slots[i].kind != kindNotify {
 		return false
 	}
-	e.pendings.release(i)
+	e.release(i)
 	return true
 }
 
 // notified releases slot i, a notification, and reports its outcome.
 func (e *Endpoint) notified(i int32, outcome Outcome) {
 	s, mid := e.pendings.slots[i].session, e.pendings.slots[i].mid
-	e.pendings.release(i)
+	e.release(i)
 	if e.cfg.Notified != nil {
 		e.cfg.Notified(s, mid, outcome)
 	}

@@ -34,6 +34,9 @@ type pending struct {
 	proof   bool // a reset of it proves the address
 	acked   bool // an empty ACK came, or none is expected
 
+	held        bool // a request that waits until others are no longer outstanding; not in the heap
+	outstanding bool // a request that counts in its session
+
 	unproven  bool // see Reply.Unproven
 	multicast bool // the answer to a request to a multicast group
 }
@@ -140,7 +143,7 @@ func (p *pendings) byMID(s *Session, mid uint16) int32 {
 
 func (p *pendings) byToken(s *Session, m *message.Message) int32 {
 	for i := s.head(); i >= 0; i = p.slots[i].next {
-		if p.slots[i].kind == kindRequest && string(p.slots[i].token) == string(m.Token) {
+		if p.slots[i].kind == kindRequest && !p.slots[i].unsent && string(p.slots[i].token) == string(m.Token) {
 			return i
 		}
 	}

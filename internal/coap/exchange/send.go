@@ -25,7 +25,8 @@ func (e *Endpoint) rand() uint64 {
 }
 
 // Send sends a request (Con or Non, with a message id of NextID and a token unique among the session's requests) or a ping (an
-// empty Con), repeats it as needed, and reports its end to Events. datagram is copied.
+// empty Con), repeats it as needed, and reports its end to Events. datagram is copied. A request may leave later: see Config.NStart and
+// Config.ProbingRate.
 func (e *Endpoint) Send(s *Session, datagram []byte, now time.Duration) (ID, error) {
 	m := &e.sent
 	if message.Parse(datagram, m) != nil || len(datagram) > e.cfg.MaxMessage || m.Type > message.Non {
@@ -54,8 +55,9 @@ func (e *Endpoint) Send(s *Session, datagram []byte, now time.Duration) (ID, err
 		slot.token = slot.buf[start : start+len(m.Token)]
 	}
 	id := slot.id
+	e.now = now
 	e.pendings.attach(i, s, now)
-	e.transmit(i, now)
+	e.begin(i, m)
 	return id, nil
 }
 
@@ -63,7 +65,7 @@ func (e *Endpoint) Send(s *Session, datagram []byte, now time.Duration) (ID, err
 func (e *Endpoint) Cancel(id ID) bool {
 	i, ok := e.pendings.lookup(id)
 	if ok {
-		e.pendings.release(i)
+		e.release(i)
 	}
 	return ok
 }
@@ -84,6 +86,7 @@ func (e *Endpoint) Next() (due time.Duration, ok bool) {
 
 // Tick sends the messages that are due and gives up those without an answer.
 func (e *Endpoint) Tick(now time.Duration) {
+	e.now = now
 	for {
 		i, due, ok := e.pendings.due.First()
 		if !ok || due > now {
@@ -96,6 +99,7 @@ func (e *Endpoint) Tick(now time.Duration) {
 			e.transmit(i, now)
 		case slot.acked || int(slot.repeats) >= e.cfg.MaxRetransmit:
 			e.counters.Timeouts++
+			e.unheard(i)
 			if slot.kind == kindNotify {
 				e.notified(i, NotifyTimeout)
 				continue
@@ -125,7 +129,7 @@ func (e *Endpoint) transmit(i int32, now time.Duration) {
 		slot.acked = true // no retransmission: only the response is awaited
 		e.pendings.reschedule(i, now+e.cfg.ResponseTimeout)
 	default:
-		e.pendings.release(i)
+		e.release(i)
 	}
 }
 
@@ -133,7 +137,7 @@ func (e *Endpoint) transmit(i int32, now time.Duration) {
 func (e *Endpoint) end(i int32, reason Failure) {
 	slot := &e.pendings.slots[i]
 	s, id, kind := slot.session, slot.id, slot.kind
-	e.pendings.release(i)
+	e.release(i)
 	if e.events != nil && kind <= kindPing && kind != kindResponse {
 		e.events.Failed(s, id, reason)
 	}

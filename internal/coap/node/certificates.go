@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -27,7 +28,8 @@ func (k *keys) certificates() *handshake.Credentials {
 
 // CheckCredentials reads the files of keys and certificates without using them.
 func (c *Config) CheckCredentials() error {
-	if _, err := LoadCredentials(c.PSKFile, c.demo()); err != nil {
+	psk, err := LoadCredentials(c.PSKFile, c.demo())
+	if err != nil {
 		return err
 	}
 	if c.OSCOREFile != "" {
@@ -36,8 +38,29 @@ func (c *Config) CheckCredentials() error {
 		}
 	}
 	files := c.files()
-	_, err := files.Load(time.Now())
-	return err
+	if _, err := files.Load(time.Now()); err != nil {
+		return err
+	}
+	return c.checkTrust(psk)
+}
+
+// checkTrust refuses what cannot work together: of the PSK file and of the other credentials.
+func (c *Config) checkTrust(psk *Credentials) error {
+	own := c.Credentials != nil || c.PrivateKey != "" || c.demo()
+	switch {
+	case len(psk.rawKeys) > 0 && (!own || c.clientAuth() == handshake.ClientAuthNone):
+		return fmt.Errorf("%s: its .rpk lines need private_key, and client_auth wanted or needed", c.PSKFile)
+	case c.clientAuth() != handshake.ClientAuthNone && c.Credentials == nil && !c.TrustAll && len(c.Trust) == 0 && !c.demo() && len(psk.rawKeys) == 0:
+		return errors.New("client_auth: no client can be trusted; set trust, or trust_all, or write .rpk lines into psk_file")
+	}
+	return nil
+}
+
+// ShortKeys returns how many keys of the PSK file have fewer than 16 bytes, which RFC 9257 section 6 wants at least, and the line of the
+// first one.
+func (n *Node) ShortKeys() (count, line int) {
+	psk := n.keys.psk.Load()
+	return psk.short, psk.firstShort
 }
 
 // loadKeys reads the files for the first time.
@@ -46,11 +69,14 @@ func (n *Node) loadKeys() error {
 	if err != nil {
 		return err
 	}
+	if err := n.cfg.checkTrust(psk); err != nil {
+		return err
+	}
 	n.keys.psk.Store(psk)
 	if n.keys.dtls = n.cfg.Credentials; n.keys.dtls != nil {
 		return nil
 	}
-	loaded, err := n.loadFiles()
+	loaded, err := n.loadFiles(psk)
 	if err != nil || loaded == nil {
 		return err
 	}
@@ -60,7 +86,13 @@ func (n *Node) loadKeys() error {
 }
 
 // loadFiles reads the certificate files; without any, and with the demo credentials, it makes a certificate. nil: there are none.
-func (n *Node) loadFiles() (*handshake.Credentials, error) {
+func (n *Node) loadFiles(psk *Credentials) (loaded *handshake.Credentials, err error) {
+	defer func() {
+		if loaded != nil && len(psk.rawKeys) > 0 {
+			others := loaded.RawKey
+			loaded.RawKey = func(spki []byte) bool { return psk.trustsRawKey(spki) || others != nil && others(spki) }
+		}
+	}()
 	files := n.cfg.files()
 	if !n.cfg.demo() || n.cfg.PrivateKey != "" {
 		if !files.Given() {
@@ -106,8 +138,11 @@ func (n *Node) reload() error {
 	if err != nil {
 		return err
 	}
+	if err := n.cfg.checkTrust(psk); err != nil {
+		return err
+	}
 	if files := n.cfg.files(); n.cfg.Credentials == nil && files.Given() {
-		loaded, err := n.loadFiles()
+		loaded, err := n.loadFiles(psk)
 		if err != nil {
 			return err
 		}

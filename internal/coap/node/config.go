@@ -55,7 +55,7 @@ type Config struct {
 	// Others but loopback get at most three times what they send until they have proven their address.
 	Trusted []netip.Prefix `yaml:"trusted,omitempty" default:"none" bounds:"prefixes"`
 
-	PSKFile         string `yaml:"psk_file,omitempty" default:"none"`                                                         // file of IDENTITY=BASE64 lines
+	PSKFile         string `yaml:"psk_file,omitempty" default:"none"`                                                         // file of IDENTITY=BASE64 lines, or a device store of Californium with .psk= and .rpk= lines
 	OSCOREFile      string `yaml:"oscore,omitempty" default:"none"`                                                           // file of security contexts (RFC 8613)
 	OSCORETest      *bool  `yaml:"oscore_test,omitempty" default:"true with demo_credentials and without oscore, else false"` // serve the public test context of Californium's plugtest server
 	DemoCredentials *bool  `yaml:"demo_credentials,omitempty" default:"true without psk_file and private_key, else false"`    // accept the public identities of Californium's sandbox
@@ -203,7 +203,7 @@ func (c *Config) validateSizes() error {
 		return errors.New("certificate: it needs private_key, the key that it was made for")
 	case len(c.TLS)+len(c.plugtestAddresses().TLS) > 0 && c.TLSConfig == nil && c.Certificate == "" && !c.demo():
 		return errors.New("listen_tls: TLS needs certificate and private_key; weir coap certs writes some for tests")
-	case c.clientAuth() != handshake.ClientAuthNone && c.Credentials == nil && !c.TrustAll && len(c.Trust) == 0 && !c.demo():
+	case c.clientAuth() != handshake.ClientAuthNone && c.Credentials == nil && !c.TrustAll && len(c.Trust) == 0 && !c.demo() && c.PSKFile == "":
 		return errors.New("client_auth: no client can be trusted; set trust, or trust_all")
 	case c.NotifyInterval != 0 && (c.NotifyInterval < 5*time.Millisecond || c.NotifyInterval > time.Hour):
 		return fmt.Errorf("notify_interval: %s is not between 5ms and 1h", c.NotifyInterval)

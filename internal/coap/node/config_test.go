@@ -27,7 +27,7 @@ func TestConfigValidate(t *testing.T) {
 		"session_idle: -1h0m0s is not 0 (never)":            {DTLS: []string{":0"}, SessionIdle: -time.Hour},
 		"separate_delay: 1h0m0s is not between":             {DTLS: []string{":0"}, SeparateDelay: time.Hour},
 		`client_auth: "maybe" is not none`:                  {DTLS: []string{":0"}, ClientCerts: "maybe"},
-		"client_auth: no client can be trusted":             {DTLS: []string{":0"}, ClientCerts: "needed", PSKFile: "keys"},
+		"client_auth: no client can be trusted":             {DTLS: []string{":0"}, ClientCerts: "needed", DemoCredentials: new(bool)},
 		"certificate: it needs private_key":                 {DTLS: []string{":0"}, Certificate: "server.pem"},
 		"listen_tls: TLS needs certificate":                 {TLS: []string{":0"}, PSKFile: "keys"},
 		"listen_tls[0]: :5684 is taken by listen_tcp[0]":    {TCP: []string{":5684"}, TLS: []string{":5684"}},
@@ -87,7 +87,7 @@ func TestPSKFile(t *testing.T) {
 		}
 		return path
 	}
-	c, err := LoadCredentials(write("# devices\n\n one = c2VjcmV0 \ntwo=AAE=\nthree=:0x736573616D65\n"), false)
+	c, err := LoadCredentials(write("# devices\n\n one = c2VjcmV0 \ntwo=AAECAw==\nthree=:0x736573616D65\n"), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestPSKFile(t *testing.T) {
 	if key, ok := c.PSK([]byte("three")); !ok || string(key) != "sesame" { // as Californium writes it
 		t.Errorf("%q %t", key, ok)
 	}
-	if key, ok := c.PSK([]byte("two")); !ok || string(key) != "\x00\x01" {
+	if key, ok := c.PSK([]byte("two")); !ok || string(key) != "\x00\x01\x02\x03" {
 		t.Errorf("%q %t", key, ok)
 	}
 	if _, ok := c.PSK([]byte("cali.1")); ok {
@@ -105,12 +105,23 @@ func TestPSKFile(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"c2VjcmV0=device one":              "devices.psk:1: the key is no base64", // columns swapped
-		"a=AAE=\nb":                        "devices.psk:2: no identity; write IDENTITY=BASE64",
+		"a=AAECAw==\nb":                    "devices.psk:2: no identity; write IDENTITY=BASE64",
 		"=AAE=":                            "devices.psk:1: no identity",
 		"a=secret!":                        `devices.psk:1: the key is no base64`,
 		"a=:0x123":                         `devices.psk:1: the key behind :0x`,
 		"a=":                               `devices.psk:1: the key has 0 bytes`,
-		"a=AAE=\na=AAE=":                   `devices.psk:2: this identity appears twice`,
+		"a=AA==":                           `devices.psk:1: the key has 1 bytes, want 4 to 64, and better 16`,
+		"a=T\n.psk='b',AA==":               `devices.psk:2: the key has 1 bytes`,
+		"a=T\n.psk='b,c2VjcmV0":            `devices.psk:2: .psk: the identity has no closing quote`,
+		"a=T\n.psk='b'":                    `devices.psk:2: .psk: no secret`,
+		"a=T\n.psk=b!,c2VjcmV0":            `devices.psk:2: .psk: the identity is no base64`,
+		"a=T\n.psk='b','c2VjcmV0":          `devices.psk:2: .psk: the secret has no closing quote`,
+		".psk='b','c2VjcmV0'":              `devices.psk:1: .psk without a device`,
+		"a=T\n.rpk=c2VjcmV0":               `devices.psk:2: .rpk: no public key; write a SubjectPublicKeyInfo`,
+		"a=T\n.rpk=c2VjcmV":                `devices.psk:2: .rpk: the key is no base64`,
+		"a=T\n.x509=\n":                    `devices.psk:2: .x509: certificates are read from PEM files`,
+		"a=T\n.psk='b','secret'\n.pks=x":   `devices.psk:3: an unknown field`,
+		"a=AAECAw==\na=AAECAw==":           `devices.psk:2: this identity appears twice`,
 		strings.Repeat("i", 129) + "=AAE=": "devices.psk:1: identity of 129 bytes",
 	} {
 		_, err := LoadCredentials(write(text), false)

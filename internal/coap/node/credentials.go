@@ -13,8 +13,12 @@ import (
 
 // Credentials map PSK identities to keys. Immutable, so safe from any goroutine.
 type Credentials struct {
-	keys map[string][]byte
-	demo bool
+	keys    map[string][]byte
+	rawKeys map[string]bool // SubjectPublicKeyInfo in DER
+	demo    bool
+
+	short      int // keys of fewer than goodPSK bytes
+	firstShort int // line of the first of them
 }
 
 // Bounds of a credentials file.
@@ -22,12 +26,14 @@ const (
 	maxPSKFile     = 64 << 20 // bytes
 	maxPSKIdentity = 128      // bytes, RFC 4279 section 5.3
 	maxPSK         = 64       // bytes, RFC 4279 section 5.3
+	minPSK         = 4        // bytes: shorter keys are guessed within hours
+	goodPSK        = 16       // bytes, RFC 9257 section 6
 )
 
-// LoadCredentials reads a file of "identity=base64" or "identity=:0xhex" lines ("#" starts a comment line); path may be empty. demo adds the public identities
+// LoadCredentials reads a file of "identity=base64" or "identity=:0xhex" lines ("#" starts a comment line), or a device store of Californium (see credentials_store.go); path may be empty. demo adds the public identities
 // of Californium's sandbox. Errors name file, line and remedy, never a key, nor an identity, which with the columns swapped is one.
 func LoadCredentials(path string, demo bool) (*Credentials, error) {
-	c := &Credentials{keys: map[string][]byte{}, demo: demo}
+	c := &Credentials{keys: map[string][]byte{}, rawKeys: map[string]bool{}, demo: demo}
 	if path == "" {
 		return c, nil
 	}
@@ -35,18 +41,32 @@ func LoadCredentials(path string, demo bool) (*Credentials, error) {
 	if err != nil {
 		return nil, fmt.Errorf("PSK file: %w", err)
 	}
-	number := 0
-	for line := range strings.Lines(string(text)) {
+	return c, c.parse(path, string(text))
+}
+
+// parse adds the lines of a file; on error the Credentials are of no use.
+func (c *Credentials) parse(path, text string) (err error) {
+	number, device, store := 0, false, isStore(text)
+	for line := range strings.Lines(text) {
 		number++
 		line = strings.TrimSpace(line)
 		if line == "" || line[0] == '#' {
 			continue
 		}
-		if err := c.add(line); err != nil {
-			return nil, fmt.Errorf("%s:%d: %w", path, number, err)
+		short := c.short
+		if store {
+			err = c.addField(line, &device)
+		} else {
+			err = c.add(line)
+		}
+		if err != nil {
+			return fmt.Errorf("%s:%d: %w", path, number, err)
+		}
+		if c.short == 1 && short == 0 {
+			c.firstShort = number
 		}
 	}
-	return c, nil
+	return nil
 }
 
 func (c *Credentials) add(line string) error {
@@ -55,15 +75,25 @@ func (c *Credentials) add(line string) error {
 	if !found || identity == "" {
 		return errors.New("no identity; write IDENTITY=BASE64")
 	}
-	if len(identity) > maxPSKIdentity {
+	if len(identity) > maxPSKIdentity { // before the key is looked at: with the columns swapped this says more
 		return fmt.Errorf("identity of %d bytes, at most %d", len(identity), maxPSKIdentity)
 	}
 	key, err := decodeKey(encoded)
 	if err != nil {
 		return err
 	}
-	if len(key) == 0 || len(key) > maxPSK {
-		return fmt.Errorf("the key has %d bytes, want 1 to %d", len(key), maxPSK)
+	return c.put(identity, key)
+}
+
+// put adds the key of an identity.
+func (c *Credentials) put(identity string, key []byte) error {
+	switch {
+	case identity == "" || len(identity) > maxPSKIdentity:
+		return fmt.Errorf("identity of %d bytes, want 1 to %d", len(identity), maxPSKIdentity)
+	case len(key) < minPSK || len(key) > maxPSK:
+		return fmt.Errorf("the key has %d bytes, want %d to %d, and better %d or more: head -c 16 /dev/urandom | base64", len(key), minPSK, maxPSK, goodPSK)
+	case len(key) < goodPSK:
+		c.short++
 	}
 	if _, taken := c.keys[identity]; taken {
 		return errors.New("this identity appears twice; remove one")

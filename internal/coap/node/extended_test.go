@@ -172,6 +172,9 @@ func TestReverseRequest(t *testing.T) {
 			t.Fatalf("%s, want %s", m.Payload, want)
 		}
 	}
+	if s := n.Status().Reverse; s.RequestsAsked != 10 || s.RequestsSent != 10 || s.RequestsPending != 0 || s.RequestsRefused != 0 {
+		t.Errorf("the status: %+v", s)
+	}
 	for _, uri := range []string{"/reverse-request?req=1", "/reverse-request?res=x", "/reverse-request?req=-1&res=x", "/reverse-request?req=99999999&res=x"} {
 		if m := udp.do(message.POST, uri); m.Code != message.BadOption {
 			t.Errorf("%s: %s", uri, m.Code)

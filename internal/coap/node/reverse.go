@@ -16,7 +16,13 @@ import (
 const maxReverse = 1 << 24
 
 // reverseCounts are the statistics of /reverse-request, of all workers.
-type reverseCounts struct{ requested, sent, pending atomic.Int64 }
+type reverseCounts struct {
+	requested, sent, pending atomic.Int64
+	failed, refused      atomic.Int64
+}
+
+// retryAfter is the Max-Age, in seconds, of an answer that there is no room now (RFC 7252 section 5.9.3.4).
+const retryAfter = 5
 
 // reverse is what a client has asked the server to request from it, one after the other: at most one request of a session is under way.
 type reverse struct {
@@ -61,12 +67,22 @@ func (c *core) serveReverse(r *resource.Request) {
 	}
 	c.endReverse(own)
 	if wanted.left > 0 {
+		if !c.worker.Post(func() { c.continueReverse(own, &wanted) }) {
+			counts.refused.Add(1)
+			unavailable(r)
+			return
+		}
 		counts.requested.Add(int64(wanted.left))
 		counts.pending.Add(int64(wanted.left))
 		own.reverse = &wanted
-		c.worker.Post(func() { c.continueReverse(own, &wanted) })
 	}
 	r.Done(message.Changed)
+}
+
+// unavailable answers that the server is too busy for what the request asks for.
+func unavailable(r *resource.Request) {
+	r.MaxAge(retryAfter)
+	r.Done(message.ServiceUnavailable)
 }
 
 // endReverse ends what a client has requested.
@@ -106,6 +122,7 @@ func (c *core) continueReverse(own *session, this *reverse) {
 		this.id, err = c.endpoint.Send(&own.Session.Session, datagram, c.now)
 	}
 	if err != nil { // too long, or too many messages are pending
+		c.listener.extended.reverse.failed.Add(1)
 		c.endReverse(own)
 		return
 	}
@@ -139,6 +156,7 @@ func (c *core) Failed(s *exchange.Session, id exchange.ID, _ exchange.Failure) {
 		return
 	}
 	own.reverse.id = 0
+	c.listener.extended.reverse.failed.Add(1)
 	c.endReverse(own)
 }
 

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/cluster"
@@ -15,7 +16,34 @@ import (
 type Status struct {
 	Version     string            `json:"version"`
 	Credentials CredentialsStatus `json:"credentials" metric:"weir_coap_credentials"`
+	Reverse     ReverseStatus     `json:"reverse" metric:"weir_coap_reverse"`
 	Listeners   []ListenerStatus  `json:"listeners" metric:""` // in the order of Addresses
+}
+
+// ReverseStatus counts what /reverse-request and /reverse-observe have clients asked for, on all listeners.
+type ReverseStatus struct {
+	RequestsAsked   uint64 `json:"requests_asked" metric:"_requests_asked_total" help:"Requests to clients that /reverse-request was asked for."`
+	RequestsSent    uint64 `json:"requests_sent" metric:"_requests_sent_total" help:"Requests to clients that were sent."`
+	RequestsPending int    `json:"requests_pending" metric:"_requests_pending" help:"Requests to clients that are still to be answered."`
+	RequestsFailed  uint64 `json:"requests_failed" metric:"_requests_failed_total" help:"Runs of requests that ended because the client did not answer, or a request could not be sent."`
+	RequestsRefused uint64 `json:"requests_refused" metric:"_requests_refused_total" help:"POSTs to /reverse-request answered with 5.03 because the queue of the worker was full."`
+
+	Observations          int    `json:"observations" metric:"_observations" help:"Resources of clients that are observed now."`
+	Registrations         uint64 `json:"registrations" metric:"_registrations_total" help:"Registrations sent to clients, repeated ones included."`
+	RegistrationsFailed   uint64 `json:"registrations_failed" metric:"_registrations_failed_total" help:"Registrations that the client refused or did not answer."`
+	ObservationsRefused   uint64 `json:"observations_refused" metric:"_observations_refused_total" help:"POSTs to /reverse-observe answered with 5.03 because there was no room."`
+	NotificationsReceived uint64 `json:"notifications_received" metric:"_notifications_received_total" help:"Notifications of clients."`
+}
+
+// status is a snapshot of the counters.
+func (e *extended) status() ReverseStatus {
+	count := func(n *atomic.Int64) uint64 { return uint64(max(0, n.Load())) }
+	r, w := &e.reverse, &e.watch
+	return ReverseStatus{
+		RequestsAsked: count(&r.requested), RequestsSent: count(&r.sent), RequestsPending: int(r.pending.Load()), RequestsFailed: count(&r.failed), RequestsRefused: count(&r.refused),
+		Observations: int(w.active.Load()), Registrations: count(&w.registrations), RegistrationsFailed: count(&w.failed), ObservationsRefused: count(&w.refused),
+		NotificationsReceived: count(&w.notifications),
+	}
 }
 
 // CredentialsStatus describes the keys in use.
@@ -63,6 +91,7 @@ func (n *Node) Status() Status {
 		status.Credentials.Error = n.reloadErr.Error()
 	}
 	n.mu.Unlock()
+	status.Reverse = n.extended.status()
 	addresses := n.Addresses()
 	for i, l := range n.listeners {
 		s := ListenerStatus{Address: addresses[i]}

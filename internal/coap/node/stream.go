@@ -25,7 +25,7 @@ func newStreamHandler(l *listener, w *streamserver.Worker, seed uint64) *streamH
 	h := &streamHandler{core: core{listener: l, worker: w, wake: streamserver.Never}, echoes: newEchoes(l.echo)}
 	h.server = resource.New(resource.Config{Tree: l.tree, Guard: streamGuard{}, Exponent: 6, Post: w.Post, Wake: h.wakeAt, Overhead: oscore.Overhead})
 	requests, supported := h.protect(h, maxMessage)
-	h.endpoint = exchange.New(exchange.Config{Seed: seed, Supported: supported, Unmatched: h.notification}, h, requests, h)
+	h.endpoint = exchange.New(exchange.Config{NStart: -1, ProbingRate: -1, Seed: seed, Supported: supported, Unmatched: h.notification}, h, requests, h)
 	h.server.Bind(h.endpoint)
 	return h
 }

@@ -27,7 +27,7 @@ const (
 )
 
 // watchCounts are the statistics of /reverse-observe, of all workers.
-type watchCounts struct{ active, notifications atomic.Int64 }
+type watchCounts struct{ active, notifications, registrations, failed, refused atomic.Int64 }
 
 // watch is the observation of a resource at a client (RFC 7641).
 type watch struct {
@@ -132,11 +132,14 @@ func (c *core) serveWatch(r *resource.Request) {
 		}
 		r.Done(message.Changed)
 	case i >= 0 && (c.watches.slots[i].starting || c.watches.slots[i].id != 0):
-		r.Error(message.ServiceUnavailable, "a registration for this resource is under way")
+		c.listener.extended.watch.refused.Add(1)
+		unavailable(r) // a registration for this resource is under way
 	case i < 0 && len(own.watched) >= maxWatchedSession:
-		r.Error(message.ServiceUnavailable, "too many resources of this client are observed")
+		c.listener.extended.watch.refused.Add(1)
+		unavailable(r) // too many resources of this client are observed
 	case i < 0 && !c.listener.extended.watch.take():
-		r.Error(message.ServiceUnavailable, "too many observations")
+		c.listener.extended.watch.refused.Add(1)
+		unavailable(r) // too many observations
 	default:
 		wanted.format = format
 		c.watch(r, own, i, &wanted)
@@ -178,7 +181,9 @@ func (c *core) register(i int32) {
 	w.starting, w.left = false, w.every
 	c.watches.due.Remove(i)
 	var err error
+	c.listener.extended.watch.registrations.Add(1)
 	if w.id, err = c.observe(w, 0); err != nil { // too long, or too many messages are pending
+		c.listener.extended.watch.failed.Add(1)
 		w.answer(message.InternalServerError, nil, c.now)
 		c.endWatch(i)
 	}
@@ -275,8 +280,10 @@ func (c *core) registered(own *session, id exchange.ID, m *message.Message) {
 	sequence, observed := m.Uint(message.Observe)
 	switch {
 	case m.Code.Class() != 2:
+		c.listener.extended.watch.failed.Add(1)
 		w.answer(m.Code, nil, c.now)
 	case !observed:
+		c.listener.extended.watch.failed.Add(1)
 		w.answer(message.NotAcceptable, nil, c.now)
 	default:
 		w.sequence, w.at = sequence, c.now
@@ -299,6 +306,7 @@ func (c *core) unregistered(own *session, id exchange.ID) {
 	if i := c.registering(own, id); i >= 0 {
 		w := c.watches.slots[i]
 		w.id = 0
+		c.listener.extended.watch.failed.Add(1)
 		w.answer(message.InternalServerError, nil, c.now)
 		c.endWatch(i)
 	}

@@ -334,7 +334,7 @@ func (s *Server) notify(i int32, now time.Duration) {
 	session, topic := o.session, o.resource.Topic
 	proven := s.cfg.Guard.Proven(session)
 	confirm := !session.Stream && (topic.Confirmable || !proven || o.nons >= ConfirmAfter || now-o.lastCon >= ConfirmEvery)
-	if confirm && session.awaiting {
+	if session.awaiting { // RFC 7252 section 4.7: the client may not respond at all
 		return // until that is acknowledged; then the state of that time is sent
 	}
 	if !confirm && !session.Stream && o.sent && now-o.lastSent < NonInterval {
