@@ -78,20 +78,7 @@ func (f *coapServerFlags) apply(cfg *node.Config, given func(string) bool) error
 			flag.set()
 		}
 	}
-	if given("multicast") || given("multicast-interface") || given("leisure") {
-		if cfg.Multicast == nil {
-			cfg.Multicast = new(node.Multicast)
-		}
-		if given("multicast-interface") {
-			cfg.Multicast.Interfaces = f.groups.Interfaces
-		}
-		if given("leisure") {
-			cfg.Multicast.Leisure = f.groups.Leisure
-		}
-		if given("multicast") && !f.multicast {
-			cfg.Multicast = nil
-		}
-	}
+	f.applyMulticast(cfg, given)
 	if given("trusted") {
 		var err error
 		if cfg.Trusted, err = prefixes(f.trusted); err != nil {
@@ -118,6 +105,24 @@ func (f *coapServerFlags) apply(cfg *node.Config, given func(string) bool) error
 		cfg.Listen = nil
 	}
 	return nil
+}
+
+func (f *coapServerFlags) applyMulticast(cfg *node.Config, given func(string) bool) {
+	if !given("multicast") && !given("multicast-interface") && !given("leisure") {
+		return
+	}
+	if cfg.Multicast == nil {
+		cfg.Multicast = new(node.Multicast)
+	}
+	if given("multicast-interface") {
+		cfg.Multicast.Interfaces = f.groups.Interfaces
+	}
+	if given("leisure") {
+		cfg.Multicast.Leisure = f.groups.Leisure
+	}
+	if given("multicast") && !f.multicast {
+		cfg.Multicast = nil
+	}
 }
 
 func prefixes(texts []string) (all []netip.Prefix, err error) {
