@@ -106,7 +106,7 @@ type CoAPCounters struct {
 	TooLarge        uint64 `json:"too_large"`       // answers not stored, or replies not sent, because they exceed a bound
 	Pings           uint64 `json:"pings"`           // answered with Rst
 	Separate        uint64 `json:"separate"`        // separate responses
-	Probes          uint64 `json:"probes"`          // pings that ask a peer to prove its address
+	Probes          uint64 `json:"probes"`          // pings that require a peer to prove its address
 	Sent            uint64 `json:"sent"`            // first transmissions of messages that are retransmitted
 	Retransmissions uint64 `json:"retransmissions"` // of those
 	Acks            uint64 `json:"acks"`            // acknowledgements that matched
@@ -180,7 +180,7 @@ type CoAPNode struct {
 
 // CoAPExchange is the output of `weir coap get --json` and of the other requests.
 type CoAPExchange struct {
-	Code            string       `json:"code"`              // of the response, such as 2.05; 0.00: there is none, as the No-Response option asked
+	Code            string       `json:"code"`              // of the response, such as 2.05; 0.00: there is none, as the No-Response option requires
 	Name            string       `json:"name"`              // of the code, such as CONTENT
 	Type            string       `json:"type"`              // CON, NON, ACK or RST
 	MID             uint16       `json:"mid"`               // message id
