@@ -90,16 +90,21 @@ type FlowQuery struct {
 
 // Values returns the query of GET /flows.
 func (q *FlowQuery) Values() url.Values {
-	values := url.Values{}
-	for key, value := range map[string]string{
+	return values(q.Limit, map[string]string{
 		"service": q.Service, "backend": q.Backend, "protocol": q.Protocol, "client": q.Client, "state": q.State, "sort": q.Sort,
-	} {
+	})
+}
+
+// values are the parameters of a query that are set.
+func values(limit int, texts map[string]string) url.Values {
+	values := url.Values{}
+	for key, value := range texts {
 		if value != "" {
 			values.Set(key, value)
 		}
 	}
-	if q.Limit != 0 {
-		values.Set("limit", strconv.Itoa(q.Limit))
+	if limit != 0 {
+		values.Set("limit", strconv.Itoa(limit))
 	}
 	return values
 }

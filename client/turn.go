@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/weir-lb/weir/api/v1"
@@ -30,18 +29,9 @@ type UserQuery struct {
 
 // Values returns the query of GET /users.
 func (q *UserQuery) Values() url.Values {
-	values := url.Values{}
-	for key, value := range map[string]string{
+	return values(q.Limit, map[string]string{
 		"user": q.User, "listener": q.Listener, "transport": q.Transport, "client": q.Client, "sort": q.Sort,
-	} {
-		if value != "" {
-			values.Set(key, value)
-		}
-	}
-	if q.Limit != 0 {
-		values.Set("limit", strconv.Itoa(q.Limit))
-	}
-	return values
+	})
 }
 
 // Users requests the allocations of a TURN gateway.

@@ -112,24 +112,28 @@ type DTLSCounters struct {
 
 // CoAPCounters count messages since the start.
 type CoAPCounters struct {
-	Requests        uint64 `json:"requests"`        // executed, repeated safe requests included
-	Responses       uint64 `json:"responses"`       // matched to a request of this node
-	Malformed       uint64 `json:"malformed"`       // datagrams that are no well-formed message
-	BadOptions      uint64 `json:"bad_options"`     // messages rejected for a critical option
-	Duplicates      uint64 `json:"duplicates"`      // recognised by their message id
-	Forgotten       uint64 `json:"forgotten"`       // duplicates of an unsafe request whose answer was no longer stored: not executed, not answered
-	Overwritten     uint64 `json:"overwritten"`     // message ids forgotten before their lifetime ended, because the table was full
-	TooLarge        uint64 `json:"too_large"`       // answers not stored, or replies not sent, because they exceed a bound
-	Pings           uint64 `json:"pings"`           // answered with Rst
-	Separate        uint64 `json:"separate"`        // separate responses
-	Probes          uint64 `json:"probes"`          // pings that ask a peer to prove its address
-	Sent            uint64 `json:"sent"`            // first transmissions of messages that are retransmitted
-	Retransmissions uint64 `json:"retransmissions"` // of those
-	Acks            uint64 `json:"acks"`            // acknowledgements that matched
-	Resets          uint64 `json:"resets"`          // resets that matched
-	Timeouts        uint64 `json:"timeouts"`        // pending messages given up
-	Stray           uint64 `json:"stray"`           // acknowledgements, resets and responses that match nothing
-	PendingFull     uint64 `json:"pending_full"`    // messages refused because too many are pending, in all or of one session
+	Requests         uint64 `json:"requests"`          // executed, repeated safe requests included
+	Responses        uint64 `json:"responses"`         // matched to a request of this node
+	Malformed        uint64 `json:"malformed"`         // datagrams that are no well-formed message
+	BadOptions       uint64 `json:"bad_options"`       // messages rejected for a critical option
+	Duplicates       uint64 `json:"duplicates"`        // recognised by their message id
+	Forgotten        uint64 `json:"forgotten"`         // duplicates of an unsafe request whose answer was no longer stored: not executed, not answered
+	Overwritten      uint64 `json:"overwritten"`       // message ids forgotten before their lifetime ended, because the table was full
+	TooLarge         uint64 `json:"too_large"`         // answers not stored, or replies not sent, because they exceed a bound
+	Pings            uint64 `json:"pings"`             // answered with Rst
+	Separate         uint64 `json:"separate"`          // separate responses
+	Probes           uint64 `json:"probes"`            // pings that require a peer to prove its address
+	Sent             uint64 `json:"sent"`              // first transmissions of messages that are retransmitted
+	Retransmissions  uint64 `json:"retransmissions"`   // of those
+	Acks             uint64 `json:"acks"`              // acknowledgements that matched
+	Resets           uint64 `json:"resets"`            // resets that matched
+	Timeouts         uint64 `json:"timeouts"`          // pending messages given up
+	Stray            uint64 `json:"stray"`             // acknowledgements, resets and responses that match nothing
+	PendingFull      uint64 `json:"pending_full"`      // messages refused because too many are pending, in all or of one session
+	Multicast        uint64 `json:"multicast"`         // messages to multicast groups
+	MulticastAnswers uint64 `json:"multicast_answers"` // answers to them, sent within the leisure
+	MulticastIgnored uint64 `json:"multicast_ignored"` // without an answer: confirmable, not for discovery, or with an error or nothing as the result
+	MulticastRefused uint64 `json:"multicast_refused"` // without an answer, because too many answers were waiting
 }
 
 // CoAPResources count since the start, except Observers, Bodies and BodyBytes, which are current.
@@ -207,7 +211,7 @@ type CoAPNode struct {
 
 // CoAPExchange is the output of `weir coap get --json` and of the other requests.
 type CoAPExchange struct {
-	Code            string       `json:"code"`              // of the response, such as 2.05; 0.00: there is none, as the No-Response option asked
+	Code            string       `json:"code"`              // of the response, such as 2.05; 0.00: there is none, as the No-Response option requires
 	Name            string       `json:"name"`              // of the code, such as CONTENT
 	Type            string       `json:"type"`              // CON, NON, ACK or RST
 	MID             uint16       `json:"mid"`               // message id

@@ -194,7 +194,7 @@ func (f *ServeFlags) openControl(log *slog.Logger, served admin.Config) (*admin.
 			return nil, fmt.Errorf("%w: give this one its own --admin and --metrics", err)
 		}
 	}
-	log.Warn("operators cannot ask this process; name an address with --admin", "error", err)
+	log.Warn("operators cannot query this process; name an address with --admin", "error", err)
 	return nil, nil
 }
 

@@ -148,7 +148,7 @@ func (r *Result) figures() []plot.Figure {
 		nodes,
 		plot.Chart{
 			Title: "Requests sent again", YLabel: "per second", Events: events, Series: []plot.Series{{Name: "sent again", X: s.x, Y: s.repeated, Steps: true}},
-			Note: "A clear also loses the answers that are under way. Their clients, with connection IDs, ask again after 2 to 3 s (RFC 7252) in the same session.",
+			Note: "A clear also loses the answers that are under way. Their clients, with connection IDs, repeat their requests after 2 to 3 s (RFC 7252) in the same session.",
 		},
 	}
 }

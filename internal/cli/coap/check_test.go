@@ -67,7 +67,7 @@ func TestCheckRefuses(t *testing.T) {
 		{[]string{"coap://127.0.0.1", "--timeout", "0s"}, "give more than 0"},
 		{[]string{"http://127.0.0.1"}, "scheme"},
 		{[]string{}, "URI"},
-		{[]string{"coap://127.0.0.1:1", "--timeout", "1s"}, ""}, // nobody there
+		{[]string{"coap://127.0.0.1:1", "--timeout", "1s"}, ""}, // no one there
 	} {
 		_, err := clitest.Execute(t, append([]string{"coap", "check"}, test.args...)...)
 		if clitest.ExitCode(err) != 2 || !strings.Contains(err.Error(), test.want) {

@@ -58,7 +58,7 @@ func runDiscoverGroup(cmd *cobra.Command, uri string, f *requestFlags, g *groupF
 		return err
 	}
 	if len(answers) == 0 {
-		return fmt.Errorf("%s: no server answered within %s; servers join groups only if told to (weir coap server --multicast), and answer within their leisure: try --wait 30s, --interface NAME or --hops 8", uri, g.wait)
+		return fmt.Errorf("%s: no server answered within %s; servers join groups only if configured (weir coap server --multicast), and answer within their leisure: try --wait 30s, --interface NAME or --hops 8", uri, g.wait)
 	}
 	slices.SortFunc(answers, func(a, b *client.GroupAnswer) int {
 		return cmp.Or(a.Source.Addr().Compare(b.Source.Addr()), cmp.Compare(a.Source.Port(), b.Source.Port()))

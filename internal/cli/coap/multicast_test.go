@@ -148,7 +148,7 @@ func TestRootDiscoveryByMulticast(t *testing.T) {
 	if err != nil || !strings.Contains(output, "10.78.0.1:5683") || !strings.Contains(output, "/reverse-request") {
 		t.Errorf("%v %s", err, output)
 	}
-	// libcoap's client prints what each server sends: here the first block, for nobody has proven its address.
+	// libcoap's client prints what each server sends: here the first block, for no one has proven its address.
 	if output, err := lab.Namespace("client").Exec(t.Context(), "ip", "route", "add", "224.0.0.0/4", "dev", "eth0"); err != nil {
 		t.Fatalf("%v %s", err, output)
 	}

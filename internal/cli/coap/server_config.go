@@ -80,20 +80,7 @@ func (f *coapServerFlags) apply(cfg *node.Config, given func(string) bool) error
 			flag.set()
 		}
 	}
-	if given("multicast") || given("multicast-interface") || given("leisure") {
-		if cfg.Multicast == nil {
-			cfg.Multicast = new(node.Multicast)
-		}
-		if given("multicast-interface") {
-			cfg.Multicast.Interfaces = f.groups.Interfaces
-		}
-		if given("leisure") {
-			cfg.Multicast.Leisure = f.groups.Leisure
-		}
-		if given("multicast") && !f.multicast {
-			cfg.Multicast = nil
-		}
-	}
+	f.applyMulticast(cfg, given)
 	if given("trusted") {
 		var err error
 		if cfg.Trusted, err = prefixes(f.trusted); err != nil {
@@ -126,6 +113,24 @@ func (f *coapServerFlags) apply(cfg *node.Config, given func(string) bool) error
 func (f *coapServerFlags) oscore(cfg *node.Config) {
 	if cfg.OSCOREFile = f.server.OSCOREFile; cfg.OSCOREFile == node.TestOSCORE().Name {
 		cfg.OSCOREFile, cfg.OSCORETest = "", new(true)
+	}
+}
+
+func (f *coapServerFlags) applyMulticast(cfg *node.Config, given func(string) bool) {
+	if !given("multicast") && !given("multicast-interface") && !given("leisure") {
+		return
+	}
+	if cfg.Multicast == nil {
+		cfg.Multicast = new(node.Multicast)
+	}
+	if given("multicast-interface") {
+		cfg.Multicast.Interfaces = f.groups.Interfaces
+	}
+	if given("leisure") {
+		cfg.Multicast.Leisure = f.groups.Leisure
+	}
+	if given("multicast") && !f.multicast {
+		cfg.Multicast = nil
 	}
 }
 

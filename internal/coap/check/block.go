@@ -277,7 +277,7 @@ func blockCreate(c *conversation) error {
 	if err := c.holds(path, body()); err != nil {
 		return err
 	}
-	_, err = c.ask(request{code: message.DELETE, path: path}) // to tidy up: the list does not ask for it
+	_, err = c.ask(request{code: message.DELETE, path: path}) // to tidy up: the list does not require it
 	return err
 }
 

@@ -93,7 +93,7 @@ func separate(c *conversation) error {
 // acknowledgedFirst wants an empty acknowledgement before a separate response; it may be lost, but not on a path without loss.
 var acknowledgedFirst = want{"an empty acknowledgement before the separate response", "RFC 7252 section 5.2.2", func(s *sent, _ *answer) bool { return s.acked }}
 
-// separate asks for /separate. The response is not acknowledged yet.
+// separate requests /separate. The response is not acknowledged yet.
 func (c *conversation) separate(t message.Type) (*sent, *answer, error) {
 	s, err := c.send(request{kind: t, code: message.GET, path: "/separate", needed: true})
 	if err != nil {

@@ -9,7 +9,7 @@
 // a failure reports what was sent, what was expected and what came.
 //
 // A case passes, fails, or is inconclusive: the server lacks the resource or the method, or did nothing that could be judged.
-// The list names no fault by itself: where it asks for more than an RFC does, the reason says so.
+// The list names no fault by itself: where it requires more than an RFC does, the reason says so.
 //
 // References: ETSI CoAP plugtest 4 (2014) for the ids; RFC 7252, 7641, 7959, 6690, 6347, 7250 for what is checked.
 // Bounds: bodies of 64 KiB, 4,096 blocks, 256 lines of trace for each case.

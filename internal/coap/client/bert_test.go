@@ -118,14 +118,14 @@ func TestBERT(t *testing.T) {
 	for _, test := range []struct {
 		name         string
 		server       *stored
-		size, length int    // of blocks asked for; of the body
+		size, length int    // of blocks requested; of the body
 		taken, given string // the first and last messages each way
 		messages     int    // of the upload
 	}{
 		{"as much as fits", &stored{own: knows(5000), exponent: bert, parts: 4}, 0, 20000, "7:4096 7:3616", "7:4096 7:3616", 5},
 		{"a whole number of blocks", &stored{own: knows(5000), exponent: bert, parts: 1}, 0, 8192, "7:4096 7:4096", "7:1024 7:1024", 2},
 		{"our own bound", &stored{own: knows(1 << 20), exponent: bert, parts: 31}, 0, 100000, "7:31744 7:4768", "7:31744 7:4768", 4},
-		{"asked for", &stored{own: knows(1 << 20), exponent: bert, parts: 2}, 2048, 5000, "7:2048 7:904", "7:2048 7:904", 3},
+		{"requested", &stored{own: knows(1 << 20), exponent: bert, parts: 2}, 2048, 5000, "7:2048 7:904", "7:2048 7:904", 3},
 		{"one message", &stored{own: knows(1 << 20), exponent: bert, parts: 31}, 0, 20000, "whole:20000 whole:20000", "7:20000 7:20000", 1},
 		{"smaller on the way", &stored{own: knows(5000), exponent: 5}, 0, 10000, "7:4096 5:272", "5:512 5:272", 13},
 		{"no BERT", &stored{own: stream.Settings{MaxMessageSize: 1152, BlockWise: true}, exponent: 6}, 4096, 5000, "6:1024 6:904", "6:1024 6:904", 5},

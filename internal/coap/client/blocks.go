@@ -218,7 +218,7 @@ func (t *transfer) download(ctx context.Context, first *message.Message) error {
 			return err
 		}
 		if restarts == maxRestarts || !t.request.method().IsSafe() {
-			return errors.New("the resource has changed between two blocks of it; ask again")
+			return errors.New("the resource has changed between two blocks of it; repeat the request")
 		}
 		if first, err = t.once(ctx, t.request.Payload, t.early()...); err != nil {
 			return err

@@ -23,7 +23,7 @@ func (x *Exchange) Print(w io.Writer) error {
 	}
 	x.Session.print(&b)
 	if x.Unwanted {
-		fmt.Fprintf(&b, "\nTime elapsed (ms): %d\nNo response, as the No-Response option asks.\n", x.Elapsed.Milliseconds())
+		fmt.Fprintf(&b, "\nTime elapsed (ms): %d\nNo response, as the No-Response option requires.\n", x.Elapsed.Milliseconds())
 	}
 	if x.Response != nil {
 		fmt.Fprintf(&b, "\nTime elapsed (ms): %d\n", x.Elapsed.Milliseconds())

@@ -119,7 +119,7 @@ func exercise(t *testing.T, uri string, security Security) Session {
 
 // exerciseBERT stores a body that takes several messages, and fetches it in several blocks of 1024 bytes each (RFC 8323 section 6).
 // libcoap on GnuTLS cannot send a message that is longer than a TLS record, not to its own client either: of it single blocks are
-// asked for.
+// requested.
 func exerciseBERT(t *testing.T, uri string, security Security, longAnswers bool) {
 	t.Helper()
 	conn, err := Dial(t.Context(), uri, DialConfig{Security: security, Timeout: 30 * time.Second})

@@ -99,7 +99,7 @@ type Counters struct {
 	Pings           uint64 `json:"pings" metric:"_pings_total" help:"CoAP pings answered."`
 	Separate        uint64 `json:"separate" metric:"_separate_total" help:"Separate responses."`
 	Notifications   uint64 `json:"-"` // first transmissions by Notify
-	Probes          uint64 `json:"probes" metric:"_probes_total" help:"Pings that ask a peer to prove its address."`
+	Probes          uint64 `json:"probes" metric:"_probes_total" help:"Pings that require a peer to prove its address."`
 	Sent            uint64 `json:"sent" metric:"_sent_total" help:"First transmissions of confirmable and separate messages."`
 	Retransmissions uint64 `json:"retransmissions" metric:"_retransmissions_total" help:"Messages sent again."`
 	Acks            uint64 `json:"acks" metric:"_acks_total" help:"Acknowledgements that matched."`

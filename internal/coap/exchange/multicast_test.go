@@ -108,7 +108,7 @@ func TestAGroupStaysSilent(t *testing.T) {
 		"an error that is unwanted":  {in: withNoResponse(8), serve: failing},
 		"a result that is unwanted":  {in: withNoResponse(2)},
 		"malformed":                  {in: []byte{0x41, 1}},
-		"an empty result, asked for": {in: withNoResponse(0), serve: empty, answers: 1},
+		"an empty result, requested": {in: withNoResponse(0), serve: empty, answers: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := multicastFixture(t, Config{})

@@ -18,7 +18,7 @@ const maxReverse = 1 << 24
 // reverseCounts are the statistics of /reverse-request, of all workers.
 type reverseCounts struct {
 	requested, sent, pending atomic.Int64
-	failed, refused      atomic.Int64
+	failed, refused          atomic.Int64
 }
 
 // retryAfter is the Max-Age, in seconds, of an answer that there is no room now (RFC 7252 section 5.9.3.4).

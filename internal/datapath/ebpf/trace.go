@@ -135,7 +135,7 @@ func openTracer(path string) (t *tracer, err error) {
 	// The folder of maps, not the one above that the running weir locks.
 	t.lock, err = os.Open(t.pins.MapsDir())
 	if errors.Is(err, os.ErrNotExist) {
-		return t, absent{fmt.Errorf("no data path is kept at %s; weir lb run --datapath ebpf makes one, --pin-path names another place; a weir with --datapath nfqueue is asked at --admin", path)}
+		return t, absent{fmt.Errorf("no data path is kept at %s; weir lb run --datapath ebpf makes one, --pin-path names another place; a weir with --datapath nfqueue is queried at --admin", path)}
 	} else if err != nil {
 		return t, fmt.Errorf("pin path: %w", err)
 	}

@@ -271,9 +271,9 @@ func (d *Datapath) complain(before troubles) troubles {
 		{"the kernel refused verdicts", before.refused, now.refused, "none if an interface went down; else another process answers for this queue"},
 		{"early fragments whose first one never came", before.heldExpired, now.heldExpired, "see whether all fragments pass this balancer, and through one queue: no --queue-cpu-fanout"},
 		{"flow table full", before.flowsRefused, now.flowsRefused, "a greater limits.flows"},
-		{"flow table full: unproven flows were evicted", before.flowsEvicted, now.flowsEvicted, "a greater limits.flows; see whether somebody floods (weir lb flows)"},
+		{"flow table full: unproven flows were evicted", before.flowsEvicted, now.flowsEvicted, "a greater limits.flows; see whether a source floods (weir lb flows)"},
 		{"fragment table full", before.fragmentsRefused, now.fragmentsRefused, "a greater limits.fragments, or a shorter limits.fragment_ttl"},
-		{"early fragments were dropped so that others find room", before.heldEvicted, now.heldEvicted, "a greater limits.held_fragments; see whether somebody floods"},
+		{"early fragments were dropped so that others find room", before.heldEvicted, now.heldEvicted, "a greater limits.held_fragments; see whether a source floods"},
 		{"fragments that could not be held", before.poisoned, now.poisoned, "a greater limits.held_fragments or limits.held_per_datagram"},
 		{"fragments came back from another balancer of the tier", before.returned, now.returned, "the same tier section, hash and hash_key on each balancer"},
 	} {

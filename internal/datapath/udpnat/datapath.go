@@ -356,7 +356,7 @@ func (d *Datapath) complain(before Counters) Counters {
 	}{
 		{"out of file descriptors or ports for NAT entries", before.Exhausted, now.Exhausted, "raise ulimit -n or net.ipv4.ip_local_port_range, or lower --max-entries"},
 		{"NAT entries full, new clients dropped", before.EntriesFull, now.EntriesFull, "raise --max-entries"},
-		{"NAT entries full, entries without an answer evicted", before.Evicted, now.Evicted, "raise --max-entries; see whether somebody floods"},
+		{"NAT entries full, entries without an answer evicted", before.Evicted, now.Evicted, "raise --max-entries; see whether a source floods"},
 		{"datagrams lost before they were read", before.ReceiveOverflows, now.ReceiveOverflows, "raise net.core.rmem_max, or use more cores"},
 		{"sends to backends refused by the kernel", before.SendErrors, now.SendErrors, "see weir's counters and the routes"},
 		{"reads that failed", before.ReceiveErrors, now.ReceiveErrors, "see weir's counters and the kernel's log"},

@@ -70,7 +70,7 @@ func AlertCause(alert handshake.AlertError) string {
 	case 41, 42, 43, 44, 45, 46, 48, 49, 116: // of certificates, unknown_ca, access_denied, certificate_required
 		return "the server does not accept the certificate of this client"
 	case 70: // protocol_version
-		return "the server does not speak DTLS 1.2"
+		return "the server does not support DTLS 1.2"
 	case 112: // unrecognized_name
 		return "the server does not know the name it was called by"
 	}

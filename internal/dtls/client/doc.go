@@ -10,5 +10,5 @@
 //
 // A handshake or session that ends says why in an Error: a server that is silent,
 // one that refuses an identity, a key or a certificate, one that is not trusted,
-// and a host where nothing listens are told apart.
+// and a host where nothing listens are distinguished.
 package client

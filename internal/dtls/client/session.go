@@ -78,7 +78,7 @@ func Shake(ctx context.Context, cfg handshake.ClientConfig, wire Wire) (*Session
 // session goes on using its Association: only the methods that tell what was negotiated may be called.
 func (s *Session) Result() handshake.Result { return s.result }
 
-// MaxPayload is the maximum length of a message in bytes. A server may have asked for less than record.MaxPlaintext (RFC 8449).
+// MaxPayload is the maximum length of a message in bytes. A server may have requested less than record.MaxPlaintext (RFC 8449).
 func (s *Session) MaxPayload() int { return s.result.Association.MaxPayload() }
 
 // Seal turns the message buf[HeadRoom:HeadRoom+n] into a record, in place, and returns it, a part of buf. buf must have TailRoom
