@@ -74,8 +74,8 @@ func aiocoap(t testing.TB) string {
 	return python
 }
 
-// startAiocoap runs peer.py with the test context until the test ends. restarted: its replay window is lost, as after a crash.
-func startAiocoap(t testing.TB, role string, restarted bool, args ...string) *californium {
+// startAiocoap runs aiocoap_oscore.py with the test context until the test ends. restarted: its replay window is lost, as after a crash.
+func startAiocoap(t testing.TB, role string, restarted bool, args ...string) *peer {
 	t.Helper()
 	python, folder := aiocoap(t), t.TempDir()
 	ids := map[string][2]string{"server": {"02", "01"}, "client": {"01", "02"}}[role]
@@ -84,7 +84,7 @@ func startAiocoap(t testing.TB, role string, restarted bool, args ...string) *ca
 	if restarted {
 		clitest.Must(t.(*testing.T), os.WriteFile(filepath.Join(folder, "sequence.json"), []byte(`{"next-to-send": 100, "received": "unknown"}`), 0o600))
 	}
-	process := exec.Command(python, append([]string{"testdata/aiocoap/peer.py", role, folder}, args...)...)
+	process := exec.Command(python, append([]string{"testdata/peers/aiocoap_oscore.py", role, folder}, args...)...)
 	process.Stderr = os.Stderr
 	in, err := process.StdinPipe()
 	if err != nil {
@@ -97,7 +97,7 @@ func startAiocoap(t testing.TB, role string, restarted bool, args ...string) *ca
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p := &californium{t: t, in: in, out: bufio.NewScanner(out), process: process}
+	p := &peer{t: t, in: in, out: bufio.NewScanner(out), process: process}
 	t.Cleanup(func() {
 		in.Close() // ends it
 		dead := time.AfterFunc(30*time.Second, func() { _ = process.Process.Kill() })

@@ -50,6 +50,7 @@ func newHandler(l *listener, w worker, seed uint64) *handler {
 	requests, supported := h.protect(h, maxDatagram)
 	h.endpoint = exchange.New(exchange.Config{
 		Seed: seed, Supported: supported, Proven: h.reached, Notified: h.server.Notified, Unmatched: h.notification,
+		Multicast: resource.IsDiscovery, Leisure: l.cfg.Multicast.leisure(), // other resources need a reason to answer a group (RFC 7252 section 11.3)
 	}, h, requests, h)
 	h.server.Bind(h.endpoint)
 	return h
@@ -59,7 +60,7 @@ func newHandler(l *listener, w worker, seed uint64) *handler {
 type session struct {
 	resource.Session
 	core    *core
-	reverse *reverse // nil: the client has asked for no requests
+	reverse *reverse // nil: the client has requested no requests
 	watched []int32  // the observations at the client, in core.watches
 
 	peer *engine.Peer       // nil over TCP and TLS
@@ -100,7 +101,7 @@ func (c *core) wakeAt(at time.Duration) {
 	}
 }
 
-// awaken asks for a Tick at the time of the next pending message.
+// awaken requests a Tick at the time of the next pending message.
 func (c *core) awaken() {
 	if due, ok := c.endpoint.Next(); ok {
 		c.wakeAt(due)
@@ -158,12 +159,7 @@ func (h *handler) echo(s *session, now time.Duration) []byte {
 
 // Serve implements [engine.Handler].
 func (h *handler) Serve(p *engine.Peer, in, out []byte, now time.Duration) []byte {
-	s, ok := p.State.(*session)
-	if !ok {
-		s = &session{peer: p, core: &h.core}
-		s.Owner, s.Peer = s, &s.Session
-		p.State = s
-	}
+	s := h.sessionOf(p)
 	h.now = now
 	if !p.Proven() {
 		h.checkEcho(s, in, now)
