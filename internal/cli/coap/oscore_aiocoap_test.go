@@ -15,7 +15,7 @@ import (
 	"github.com/weir-lb/weir/internal/coap/oscore"
 )
 
-// startOSCOREPeer runs peer.py with the test context until the test ends. restarted: its replay window is lost, as after a crash.
+// startOSCOREPeer runs aiocoap_oscore.py with the test context until the test ends. restarted: its replay window is lost, as after a crash.
 func startOSCOREPeer(t testing.TB, role string, restarted bool, args ...string) *peer {
 	t.Helper()
 	folder := t.TempDir()

@@ -102,6 +102,7 @@ type call struct {
 	repeats  int
 	ended    chan reply // holds one
 	open     opener     // nil: the request was not protected
+	opened   []byte     // the response, if answers has opened it
 }
 
 // reply is the end of a call.
@@ -140,7 +141,7 @@ func newConn(target Target, session Session, l link, cfg DialConfig) *Conn {
 		NStart: paced, ProbingRate: paced,
 		AckTimeout: cfg.AckTimeout, ResponseTimeout: cfg.Timeout, Seed: rand.Uint64(), MaxPending: maxCalls, MaxMessage: 2 * maxRoom, LogBytes: 1 << 16,
 		Supported: func(id message.OptionID) bool { return supported(id) || id == message.OSCORE && cfg.Protector != nil },
-		Unmatched: c.unmatched, Acknowledged: c.acknowledged,
+		Unmatched: c.unmatched, Answers: c.answers, Acknowledged: c.acknowledged,
 	}, (*connEvents)(c), cfg.Handler, (*connEvents)(c))
 	go c.read()
 	return c
@@ -341,7 +342,10 @@ func (e *connEvents) SendTo(_ *exchange.Session, datagram []byte, _ time.Duratio
 func (e *connEvents) Response(_ *exchange.Session, id exchange.ID, _ *message.Message, rtt time.Duration, _ int) {
 	c := (*Conn)(e)
 	if waiting := c.calls[id]; waiting != nil {
-		datagram, err := c.opened(waiting.open, c.current)
+		datagram, err := waiting.opened, error(nil)
+		if datagram == nil {
+			datagram, err = c.opened(waiting.open, c.current)
+		}
 		if datagram == nil && err == nil {
 			err = errRepeated
 		}

@@ -147,7 +147,11 @@ func (o *observed) register(ctx context.Context, deliver func(Notification) bool
 	if err != nil {
 		return false, err
 	}
-	o.delivery.Registrations++
+	if o.delivery.Registrations++; o.conn.cfg.Protector != nil {
+		o.conn.registered(o.observation)
+		o.last = 0 // the numbers of each registration are its own (RFC 8613 section 7.4.1)
+		o.at = time.Time{}
+	}
 	o.delivery.Exchange = &Exchange{
 		Target: o.conn.target, Session: o.conn.session, Request: request, RTT: time.Since(begun), Elapsed: time.Since(begun), Retransmissions: r.repeats, Messages: 1,
 	}
@@ -170,6 +174,7 @@ func (o *observed) notified(ctx context.Context, datagram []byte, deliver func(N
 		return false, ErrNotObserved
 	case o.delivery.Number > 0 && !o.conn.target.Stream && !exchange.Newer(sequence, o.last, time.Since(o.at)):
 		o.delivery.Stale++
+		o.schedule(&m) // the answer to a registration may be stale, too: the next one must not follow at once
 		return true, nil
 	}
 	o.last, o.at = sequence, time.Now()

@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 
+	"github.com/weir-lb/weir/internal/coap/exchange"
 	"github.com/weir-lb/weir/internal/coap/message"
 )
 
@@ -54,6 +55,25 @@ func (c *Conn) opened(open opener, response []byte) ([]byte, error) {
 		return nil, errOption
 	}
 	return plain, nil
+}
+
+// answers reports whether a response with the token of a pending request answers it, for the endpoint: one that its opener does not
+// take may be a notification of the registration before it.
+func (c *Conn) answers(_ *exchange.Session, id exchange.ID, m *message.Message) bool {
+	waiting, o := c.calls[id], c.observations[string(m.Token)]
+	if waiting == nil || waiting.open == nil || o == nil || o.before == nil {
+		return true
+	}
+	var err error
+	waiting.opened, err = c.opened(waiting.open, c.current)
+	return err == nil && waiting.opened != nil
+}
+
+// registered drops what opens the notifications of the registration before, whose order with those of the new one is not known.
+func (c *Conn) registered(o *observation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o.before = nil
 }
 
 // notification returns a notification as a message of its own; nil: it is to be dropped.

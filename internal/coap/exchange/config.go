@@ -40,6 +40,10 @@ type Config struct {
 	// Acknowledged is called when an empty acknowledgement of a request has come: its response will be separate, or there is none
 	// (RFC 7967). nil: no call.
 	Acknowledged func(s *Session, id ID)
+	// Answers reports whether a separate response with the token of a pending request answers it. Otherwise it belongs to no pending
+	// request, as a notification of an earlier registration with this token does, which says so where messages are protected. nil: it
+	// does.
+	Answers func(s *Session, id ID, m *message.Message) bool
 	// Unmatched is called for a response that belongs to no pending request, such as a notification of RFC 7641. m is valid
 	// only during the call. It returns false where no one expects the response, which rejects a Con. nil: no one does.
 	Unmatched func(s *Session, m *message.Message) bool

@@ -399,6 +399,9 @@ func (e *Endpoint) receiveResponse(s *Session, m *message.Message, out []byte, n
 		e.counters.Duplicates++
 		return appendEmpty(out, message.Ack, m.ID)
 	}
+	if i >= 0 && m.Type != message.Ack && e.cfg.Answers != nil && !e.cfg.Answers(s, e.pendings.slots[i].id, m) {
+		i = -1
+	}
 	if i < 0 && e.expected(s, m) {
 		e.counters.Responses++
 		return e.acknowledge(s, m, out, now)
