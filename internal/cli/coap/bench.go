@@ -48,7 +48,7 @@ clients of its socket are lost, and their requests are retransmitted. With sever
 Over TCP and TLS each client has a connection, and TCP confirms and repeats: --non, --ack-timeout, --sockets shared, --cid-length,
 --no-cid and --rebind-every are refused. A connection counts as a handshake. TLS needs --trust or --trust-all.
 
-The exit code is 1 if a request or a session was lost or a request failed, unless --allow-errors is given.`,
+The exit code is 1 if a request or a session was lost or a request failed, or, without --no-stop, a handshake failed, unless --allow-errors is given.`,
 		Example: `  weir coap bench "coap://localhost:5783/benchmark?rlen=40" --clients 200 --requests 1000
   weir coap bench "coaps://localhost:5784/benchmark?rlen=40" --clients 2000 --requests 10000 --no-stop
   weir coap bench "coaps://localhost:5784/benchmark" --clients 500 --duration 30s --rebind-every 5s --json
@@ -81,7 +81,7 @@ The exit code is 1 if a request or a session was lost or a request failed, unles
 	flags.Float64Var(&f.load.RebindShare, "rebind-share", 1, "share of the clients that change, 0 to 1")
 	cli.DurationVar(flags, &f.load.Pause, "interval", 0, "pause of a client between response and next request")
 	cli.DurationVar(flags, &f.load.AckTimeout, "ack-timeout", 2*time.Second, "first retransmission, at least (RFC 7252 ACK_TIMEOUT)")
-	flags.IntVar(&f.load.Burst, "handshakes-burst", 64, "handshakes under way at a time, per worker")
+	flags.IntVar(&f.load.Burst, "handshakes-burst", 64, "handshakes under way at a time, per worker; over TCP and TLS by default 32 of all workers")
 	flags.Uint64Var(&f.load.Seed, "seed", 0, "of message ids and back-off (default random)")
 	flags.BoolVar(&f.json, "json", false, "print the result as JSON; the progress goes to standard error")
 	flags.StringVar(&f.lines, "progress", "weir", "lines of progress: weir, every second, or original, every 10 s with a number, as Californium's client prints them")
@@ -98,6 +98,9 @@ func (f *coapBenchFlags) check(uri string, given func(flag string) bool) error {
 	}
 	if target.Stream && !given("ack-timeout") {
 		f.load.AckTimeout = 0
+	}
+	if target.Stream && !given("handshakes-burst") {
+		f.load.Burst = 0
 	}
 	own, err := f.security()
 	if err != nil {
@@ -128,6 +131,11 @@ func (f *coapBenchFlags) check(uri string, given func(flag string) bool) error {
 	}
 	f.load.Payload = []byte(strings.Repeat("weir", f.payload/4+1)[:f.payload])
 	return f.load.Validate()
+}
+
+// failed reports whether something was lost or refused. A client whose handshake fails is lost, unless it tries again.
+func failed(load *client.BenchConfig, s *client.BenchStats) bool {
+	return s.Errors+s.LostSessions > 0 || s.HandshakeErrors > 0 && !load.NoStop
 }
 
 // progress returns what prints a line of progress for each snapshot, the first of which says that all clients are connected.
@@ -175,7 +183,7 @@ func runCoapBench(cmd *cobra.Command, uri string, f *coapBenchFlags) error {
 		fmt.Fprintln(out)
 		err = result.Print(out)
 	}
-	if s := &result.Stats; err == nil && !f.allowErrors && s.Errors+s.LostSessions > 0 {
+	if s := &result.Stats; err == nil && !f.allowErrors && failed(&f.load, s) {
 		return fmt.Errorf("%d requests lost, %d failed, %d sessions lost, %d handshakes failed", s.Lost, s.Failed, s.LostSessions, s.HandshakeErrors)
 	}
 	return err

@@ -257,7 +257,7 @@ func (r *benchRun) run(cmd *cobra.Command, quiet bool) {
 	r.result = &result
 	whole := benchResult(r.load.URI, &coapBenchFlags{load: r.load, sockets: "each", payload: len(r.load.Payload)}, started, &result)
 	r.Bench = &whole
-	if s := &result.Stats; s.Errors+s.LostSessions > 0 {
+	if s := &result.Stats; failed(&r.load, s) {
 		r.Error = fmt.Sprintf("%d lost, %d failed, %d sessions lost, %d handshakes failed", s.Lost, s.Failed, s.LostSessions, s.HandshakeErrors)
 	}
 	if r.load.Resume && result.Stats.Resumed == 0 && r.Error == "" {

@@ -2,6 +2,7 @@ package coap
 
 import (
 	"encoding/json"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +13,8 @@ import (
 	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/cli/coap/coaptest"
+	"github.com/weir-lb/weir/internal/coap/message"
+	"github.com/weir-lb/weir/internal/coap/stream"
 )
 
 // Weir's server takes and gives several blocks in a message over TCP (RFC 8323 section 6), as `weir coap` asks it to.
@@ -56,6 +59,7 @@ func TestBenchOverTCP(t *testing.T) {
 			check      func(s *v1.CoAPBenchStats) bool
 		}{
 			{"requests", "/benchmark?rlen=40", nil, func(s *v1.CoAPBenchStats) bool { return s.Requests == 400 && s.Handshakes == 20 }},
+			{"many clients", "/benchmark?rlen=40", []string{"--clients", "150", "--requests", "2"}, func(s *v1.CoAPBenchStats) bool { return s.Requests == 300 && s.Handshakes == 150 }},
 			{"separate", "/benchmark?rlen=40&ack", nil, func(s *v1.CoAPBenchStats) bool { return s.Requests == 400 }},
 			{"long", "/benchmark?rlen=8000", []string{"--payload-size", "8000"}, func(s *v1.CoAPBenchStats) bool { return s.Requests == 400 && s.FirstBlocks == 0 }},
 			{"blocks", "/benchmark?rlen=5000", []string{"--payload-size", "5000", "--block-size", "512"}, func(s *v1.CoAPBenchStats) bool { return s.Requests == 400 && s.Blocks >= 400*9 }},
@@ -150,6 +154,51 @@ func TestBenchmarkVariables(t *testing.T) {
 			if !strings.Contains(help, flag[1]+" ") {
 				t.Errorf("bench-all has no %s", flag[1])
 			}
+		}
+	}
+}
+
+// Clients that could not connect are an error, though no request was lost.
+func TestBenchFailsWithoutConnections(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	clitest.Must(t, err)
+	defer listener.Close()
+	go func() {
+		for n := 0; ; n++ {
+			raw, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			if n >= 3 {
+				_ = raw.Close()
+				continue
+			}
+			go answerAll(raw)
+		}
+	}()
+	uri := "coap+tcp://" + listener.Addr().String()
+	out, code := clitest.Weir(t, "coap", "bench", uri, "--clients", "10", "--requests", "5", "--quiet")
+	if code != 1 || !strings.Contains(out, "15 requests in ") || !strings.Contains(out, "7 handshakes failed") {
+		t.Errorf("%d\n%s", code, out)
+	}
+	if out, code := clitest.Weir(t, "coap", "bench", uri, "--clients", "1", "--requests", "5", "--quiet"); code != 1 || !strings.Contains(out, "first request to "+uri) {
+		t.Errorf("%d\n%s", code, out)
+	}
+}
+
+// answerAll answers each request with 2.04.
+func answerAll(raw net.Conn) {
+	conn, err := stream.NewConn(raw, stream.Settings{})
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	var m message.Message
+	for conn.Receive(&m) == nil {
+		var b message.Builder
+		b.Reset(make([]byte, 0, 64), message.Non, message.Changed, 0, m.Token)
+		if datagram, err := b.Bytes(); err != nil || conn.Send(datagram) != nil {
+			return
 		}
 	}
 }

@@ -40,7 +40,7 @@ type BenchConfig struct {
 	Pause       time.Duration // think time between response and next request, default none
 	AckTimeout  time.Duration // RFC 7252 ACK_TIMEOUT, default 2 s
 	LiveEvery   time.Duration // between two snapshots, default 1 s, at least 20 ms
-	Burst       int           // handshakes in flight at a time per worker, default 64
+	Burst       int           // handshakes in flight at a time per worker, default 64; over TCP and TLS 32 of all workers
 	Mode        Mode          // what each client does; default ModeRequest
 	BlockSize   int           // payload and response go in blocks of this size, in bytes (RFC 7959); 0: a message each, and of a response in blocks the first one
 	NotifyEvery time.Duration // between two notifications in ModeReverseObserve, the first included; 0: when the one before was acknowledged

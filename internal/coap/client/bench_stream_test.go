@@ -213,3 +213,61 @@ func benchLibcoap(t *testing.T, uri string, credentials *handshake.Credentials) 
 		}
 	}
 }
+
+// wordless answers requests, and sends no CSM: Californium's server is such a one.
+func wordless(t *testing.T, raw net.Conn) {
+	defer raw.Close()
+	var decoder stream.Decoder
+	var m message.Message
+	in := make([]byte, 4096)
+	for {
+		n, err := raw.Read(in)
+		if err != nil {
+			return
+		}
+		decoder.Feed(in[:n])
+		for ok, err := decoder.Next(&m); ok || err != nil; ok, err = decoder.Next(&m) {
+			if err != nil {
+				return
+			}
+			if !m.Code.IsRequest() {
+				continue
+			}
+			var options []Option
+			code := message.Changed
+			if value, ok := m.Uint(message.Block1); ok {
+				options = append(options, UintOption(message.Block1, value))
+				if value&8 != 0 {
+					code = message.Continue
+				}
+			}
+			frame, err := stream.Append(nil, answerTo(t, &m, message.Non, 0, code, nil, options...))
+			if err != nil {
+				t.Error(err)
+			}
+			if _, err := raw.Write(frame); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// With a server that sends no CSM the base values hold (RFC 8323 section 5.3.1), soon.
+func TestServersWithoutCSM(t *testing.T) {
+	uri := "coap+tcp://" + accepting(t, listenTCP(t), func(raw net.Conn) { wordless(t, raw) })
+	r, err := Bench(t.Context(), BenchConfig{URI: uri, Clients: 5, Requests: 20}, nil)
+	if s := &r.Stats; err != nil || s.Requests != 100 || s.Errors+s.HandshakeErrors+s.LostSessions > 0 {
+		t.Errorf("%v, %+v", err, s)
+	}
+	conn, err := Dial(t.Context(), uri, DialConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	begun := time.Now()
+	x, err := conn.Do(t.Context(), &Request{Method: message.PUT, Payload: make([]byte, 5000)})
+	var m message.Message
+	if err != nil || message.Parse(x.Response, &m) != nil || m.Code != message.Changed || x.Messages != 5 || time.Since(begun) > 10*time.Second {
+		t.Errorf("%s after %d messages and %v, %v", m.Code, x.Messages, time.Since(begun), err)
+	}
+}

@@ -132,6 +132,8 @@ func fits(block uint32, n int, stream bool) bool {
 func (c *Conn) introduced(ctx context.Context, r *Request) {
 	l, ok := c.link.(*streamLink)
 	if ok && (r.BlockSize > 1024 || len(r.Payload)+headers > l.room()) && !l.conn.Begun() {
+		ctx, cancel := context.WithTimeout(ctx, csmWait)
+		defer cancel()
 		_, _ = c.Ping(ctx) // without an answer the base values hold
 	}
 }

@@ -102,7 +102,7 @@ func newBench(cfg BenchConfig) (*bench, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.complete(target.Secure)
+	cfg.complete(target)
 	b := &bench{cfg: cfg, target: target, start: time.Now(), prefix: rand.Uint64(), woken: make(chan struct{}, 1)}
 	b.perRound = cfg.perRound(target)
 	b.security = Security{
@@ -162,7 +162,7 @@ func (c *BenchConfig) Validate() error {
 }
 
 // complete fills defaults in.
-func (c *BenchConfig) complete(secure bool) {
+func (c *BenchConfig) complete(target Target) {
 	if c.Clients == 0 {
 		c.Clients = 5
 	}
@@ -175,7 +175,7 @@ func (c *BenchConfig) complete(secure bool) {
 	if c.Sockets == "" {
 		c.Sockets = SocketsEach
 	}
-	if c.Sockets == SocketsShared && secure && c.CIDLength == 0 {
+	if c.Sockets == SocketsShared && target.Secure && c.CIDLength == 0 {
 		c.CIDLength = 4
 	}
 	if c.Workers == 0 {
@@ -187,6 +187,9 @@ func (c *BenchConfig) complete(secure bool) {
 	}
 	if c.RebindShare == 0 {
 		c.RebindShare = 1
+	}
+	if c.Burst == 0 && target.Stream { // servers bound how many of one address connect at a time
+		c.Burst = max(1, 32/c.Workers)
 	}
 	if c.Burst == 0 {
 		c.Burst = 64

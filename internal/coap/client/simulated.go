@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"errors"
-	"os"
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/exchange"
@@ -405,7 +404,7 @@ func (c *simulated) due() {
 	switch c.state {
 	case stateHandshake:
 		if c.handshake == nil {
-			c.unconnected(os.ErrDeadlineExceeded)
+			c.introduced()
 			return
 		}
 		c.handshake.Timeout(c.w.scratch, c.w.now, c.transmit)

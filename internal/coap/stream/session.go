@@ -41,6 +41,9 @@ func Announced() Settings {
 	return Settings{MaxMessageSize: MaxMessage, BlockWise: true, MaxToken: message.MaxToken}
 }
 
+// Base are the settings of a peer that has announced none.
+func Base() Settings { return Settings{}.withBase() }
+
 func (s Settings) withBase() Settings {
 	if s.MaxMessageSize == 0 {
 		s.MaxMessageSize = baseMessage

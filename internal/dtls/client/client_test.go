@@ -282,6 +282,51 @@ func TestUnanswered(t *testing.T) {
 	})
 }
 
+// A ctx that is cancelled in the moment in which the handshake begins to wait ends it all the same.
+func TestCancelledBeforeTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, cfg := psk()
+		n := newNetwork(t, server)
+		n.lose = func(bool, []byte) bool { return true }
+		ctx, cancel := context.WithCancel(t.Context())
+		n.before = func() {
+			cancel()
+			synctest.Wait() // its own deadline is set, and is about to be replaced
+		}
+		begun := time.Now()
+		_, err := client.Dial(ctx, n, cfg)
+		if took := time.Since(begun); err != context.Canceled || took != 0 { //nolint:errorlint // the very error
+			t.Errorf("%v after %v", err, took)
+		}
+	})
+}
+
+// What the kernel refuses to send ends a handshake, but for a lack of buffers, which passes.
+func TestRefusedWrites(t *testing.T) {
+	for _, test := range []struct {
+		err  syscall.Errno
+		took time.Duration
+	}{{syscall.ECONNREFUSED, 0}, {syscall.EMSGSIZE, 0}, {syscall.ENOBUFS, time.Second}} {
+		synctest.Test(t, func(t *testing.T) {
+			server, cfg := psk()
+			n := newNetwork(t, server)
+			refused := false
+			n.refuse = func() error {
+				if refused {
+					return nil
+				}
+				refused = true
+				return test.err
+			}
+			begun := time.Now()
+			_, err := client.Dial(t.Context(), n, cfg)
+			if want := test.took == 0; errors.Is(err, test.err) != want || (err != nil) != want || time.Since(begun) != test.took {
+				t.Errorf("%v: %v after %v", test.err, err, time.Since(begun))
+			}
+		})
+	}
+}
+
 // A host that refuses datagrams is told from one that is silent. Over a socket of the kernel, whose reader wakes when ctx ends.
 func TestKernelSockets(t *testing.T) {
 	_, cfg := psk()

@@ -31,6 +31,9 @@ type network struct {
 	deadline time.Time
 	changed  chan struct{} // the deadline, or closed
 	closed   bool
+
+	refuse func() error // of what is written; nil: nothing is refused
+	before func()       // a deadline is set; nil: nothing happens then
 }
 
 var serverAddress, clientAddress = netip.MustParseAddrPort("192.0.2.1:5684"), netip.MustParseAddrPort("198.51.100.1:40000")
@@ -60,6 +63,11 @@ func (n *network) Write(b []byte) (int, error) {
 	defer n.mu.Unlock()
 	if n.closed {
 		return 0, net.ErrClosed
+	}
+	if n.refuse != nil {
+		if err := n.refuse(); err != nil {
+			return 0, err
+		}
 	}
 	if n.lose == nil || !n.lose(true, b) {
 		n.server.Receive(bytes.Clone(b), n.from, serverAddress.Addr(), time.Since(n.begun))
@@ -94,6 +102,9 @@ func (n *network) Read(b []byte) (int, error) {
 
 // SetReadDeadline implements client.Socket.
 func (n *network) SetReadDeadline(t time.Time) error {
+	if n.before != nil && t.After(time.Now()) {
+		n.before()
+	}
 	n.change(func() { n.deadline = t })
 	return nil
 }
