@@ -56,7 +56,7 @@ type DTLSCounters struct {
 	HandshakesFailed uint64 `json:"handshakes_failed"`  // refused, given up, wrong key, no room for the session
 	HalfOpenEvicted  uint64 `json:"half_open_evicted"`  // handshakes under way that made room for newer ones
 	Replaced         uint64 `json:"replaced"`           // sessions whose address made a new one
-	Renegotiations   uint64 `json:"renegotiations"`     // asked for by clients, all refused
+	Renegotiations   uint64 `json:"renegotiations"`     // requested by clients, all refused
 
 	BadMACs            uint64 `json:"bad_macs"`             // records that failed to open, of sessions and of handshakes
 	ForgedDropped      uint64 `json:"forged_dropped"`       // records not tried, because too many from their source had failed to open
@@ -230,10 +230,18 @@ type CoAPLink struct {
 	Types      []string `json:"types"`           // rt
 	Interfaces []string `json:"interfaces"`      // if
 	Formats    []int    `json:"formats"`         // ct: content formats
-	Size       uint64   `json:"size,omitempty"`  // sz: bytes; absent: not told
+	Size       uint64   `json:"size,omitempty"`  // sz: bytes; absent: not given
 	Title      string   `json:"title,omitempty"` // absent: none
 	Observable bool     `json:"observable"`      // obs
 	Link       string   `json:"link"`            // as in the document, with every attribute
+}
+
+// CoAPServerLinks is one element of the list that `weir coap discover --json` prints for a multicast group: a server that answered.
+type CoAPServerLinks struct {
+	Source string     `json:"source"`          // address and port
+	After  float64    `json:"after_ms"`        // milliseconds from the request to its first answer
+	Links  []CoAPLink `json:"links"`           // empty with an error
+	Error  string     `json:"error,omitempty"` // why its list is not known; absent: it is
 }
 
 // CoAPReceive is the output of `weir coap receive --json`.
@@ -254,7 +262,7 @@ type CoAPReceiveCounts struct {
 	Answered      uint64 `json:"answered"`       // in time
 	LostRequests  uint64 `json:"lost_requests"`  // that the server never got
 	LostResponses uint64 `json:"lost_responses"` // to requests that the server got
-	Unknown       uint64 `json:"unknown"`        // without a response, and the server's history does not tell
+	Unknown       uint64 `json:"unknown"`        // without a response, and the server's history does not show which was lost
 }
 
 // CoAPReceivePart is a part of the history of a receive test.
@@ -311,4 +319,27 @@ type CoAPBenchGroup struct {
 	Clients int    `json:"clients"` // in the group
 	From    uint64 `json:"from"`    // least number of requests
 	To      uint64 `json:"to"`      // largest number of requests
+}
+
+// CoAPCheck is the output of `weir coap check --json`.
+type CoAPCheck struct {
+	URI          string          `json:"uri"`          // of the server
+	Passed       int             `json:"passed"`       // cases
+	Failed       int             `json:"failed"`       // cases
+	Inconclusive int             `json:"inconclusive"` // cases
+	Cases        []CoAPCheckCase `json:"cases"`        // in the order in which they ran
+}
+
+// CoAPCheckCase is the verdict of one case of the ETSI list.
+type CoAPCheckCase struct {
+	ID        string   `json:"id"`                  // such as TD_COAP_CORE_01
+	Title     string   `json:"title"`               // what the case is about
+	Verdict   string   `json:"verdict"`             // pass, fail or inconclusive: the server lacks what the case needs
+	Reason    string   `json:"reason,omitempty"`    // of the verdict; absent: the case passed
+	Sent      string   `json:"sent,omitempty"`      // the request whose answer made the case fail; absent: it did not fail, or not for an answer
+	Expected  string   `json:"expected,omitempty"`  // of the answer; absent likewise
+	Received  string   `json:"received,omitempty"`  // what came instead; absent likewise
+	Reference string   `json:"reference,omitempty"` // where that is demanded: RFC and section; absent likewise
+	Seconds   float64  `json:"seconds"`             // that the case took
+	Trace     []string `json:"trace"`               // messages of the case, with arrows for their direction; the first 256
 }

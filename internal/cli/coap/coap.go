@@ -7,7 +7,7 @@ import (
 	"github.com/weir-lb/weir/internal/dtls/record"
 )
 
-// newCoapCommand groups what speaks CoAP. A new subcommand is one line here.
+// newCoapCommand groups the commands about CoAP. A new subcommand is one line here.
 func newCoapCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "coap",
@@ -26,6 +26,7 @@ func newCoapCommand() *cobra.Command {
 		newObserveCommand(),
 		newDiscoverCommand(),
 		newPingCommand(),
+		newCheckCommand(),
 		newCoapBenchCommand(),
 		newBenchAllCommand(),
 		newReceiveCommand(),
@@ -53,6 +54,7 @@ func coapValues() map[string][]string {
 		"--content-format":       formats,
 		"--accept":               formats,
 		"--cipher":               ciphers,
+		"--only":                 {"CORE", "LINK", "BLOCK", "OBS", "DTLS"},
 		"--no-response":          {"2", "4", "5"},
 		"--sockets":              {"each", "shared"},
 		"weir coap bench --mode": {"request", "observe", "reverse-request", "reverse-observe"},
@@ -64,7 +66,7 @@ func coapValues() map[string][]string {
 
 func coapArguments() map[string]cobra.CompletionFunc {
 	arguments := map[string]cobra.CompletionFunc{}
-	for _, name := range []string{"get", "put", "post", "delete", "fetch", "patch", "ipatch", "observe", "discover", "ping"} {
+	for _, name := range []string{"get", "put", "post", "delete", "fetch", "patch", "ipatch", "observe", "discover", "ping", "check"} {
 		arguments["weir coap "+name] = cli.AtMost(1, cli.Schemes("coap://", "coaps://", "coap+tcp://", "coaps+tcp://"))
 	}
 	for _, name := range []string{"bench", "receive"} {

@@ -2,16 +2,31 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"net"
-	"time"
+
+	dtls "github.com/weir-lb/weir/internal/dtls/client"
 )
 
-// link carries the messages of one connection. A Read returns one message; Close ends it. net.Conn of a connected UDP socket is one.
-type link interface {
-	Read(b []byte) (int, error)
-	Write(b []byte) (int, error)
-	SetReadDeadline(t time.Time) error
-	Close() error
+// RawLink carries the messages of one connection. A Read returns one message; Close ends it. net.Conn of a connected UDP socket is one.
+type RawLink = dtls.Socket
+
+type link = RawLink
+
+// OpenRaw connects to the server that uri names and leaves the messages to the caller, retransmission and acknowledgement
+// included. Over TCP and TLS messages look like non-confirmable datagrams, and a Ping with its Pong like an empty confirmable
+// message with its reset. Of cfg it takes Security, Timeout and Under.
+func OpenRaw(ctx context.Context, uri string, cfg DialConfig) (RawLink, Session, error) {
+	cfg.defaults()
+	target, err := ParseTarget(uri)
+	if err != nil {
+		return nil, Session{}, err
+	}
+	l, session, err := open(ctx, target, &cfg)
+	if err != nil {
+		return nil, Session{}, fmt.Errorf("connect to %s: %w", target.Authority(), err)
+	}
+	return l, session, nil
 }
 
 // maxRoom is the maximum length of a message over a link that does not name one, in bytes.
@@ -36,11 +51,11 @@ func open(ctx context.Context, target Target, cfg *DialConfig) (link, Session, e
 	}
 	own := cfg.Security
 	own.complete(target.Host)
-	l, result, err := secure(ctx, under, &own, cfg.Timeout)
+	l, err := secure(ctx, under, &own, cfg.Timeout)
 	if err != nil {
-		under.Close() //nolint:errcheck // the error that matters is err
 		return nil, Session{}, err
 	}
+	result := l.Result()
 	return l, describe(target, &own, &result), nil
 }
 
@@ -50,5 +65,9 @@ func (c *DialConfig) socket(target Target) (link, error) {
 	if err != nil {
 		return nil, err
 	}
-	return net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(address))
+	socket, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(address))
+	if err != nil || c.Under == nil {
+		return socket, err
+	}
+	return c.Under(socket), nil
 }
