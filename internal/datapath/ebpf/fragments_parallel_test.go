@@ -50,9 +50,8 @@ func TestRootReorderedOnManyCPUs(t *testing.T) {
 							order := []int{1, 0}
 							if apart { // one fragment on each
 								order = []int{1 - cpu}
-								for begin[i].Add(1); begin[i].Load() < 2; {
-									runtime.Gosched()
-								}
+								begin[i].Add(1)
+								busily(func() bool { return begin[i].Load() == 2 })
 							}
 							for _, piece := range order {
 								options := ebpf.RunOptions{Data: frameOf(pieceOf(id, piece)), DataOut: make([]byte, 2048), Repeat: 1}
@@ -72,6 +71,15 @@ func TestRootReorderedOnManyCPUs(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// busily waits until is returns true. Other goroutines may have the processor in between: the one that is waited for may need it.
+func busily(is func() bool) {
+	for i := 1; !is(); i++ {
+		if i%64 == 0 {
+			runtime.Gosched()
 		}
 	}
 }

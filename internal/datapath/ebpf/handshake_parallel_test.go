@@ -60,8 +60,7 @@ services:
 				}
 				for i := range flows {
 					ready[cpu].Store(int64(i + 1))
-					for ready[1-cpu].Load() <= int64(i) { //nolint:revive // both begin a flow in the same moment
-					}
+					busily(func() bool { return ready[1-cpu].Load() > int64(i) }) // both begin a flow in the same moment
 					if cpu == 0 {
 						if err := send(answer, i, destination); err != nil {
 							return err
