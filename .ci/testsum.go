@@ -83,7 +83,7 @@ func (s *summary) read(from io.Reader) {
 	for lines.Scan() {
 		var e event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil || e.Action == "" {
-			fmt.Println(lines.Text()) // not an event: go itself speaks
+			fmt.Println(lines.Text()) // not an event: output of go itself
 			continue
 		}
 		s.add(e)
@@ -158,7 +158,7 @@ func (s *summary) packageEnded(p *result) {
 			fmt.Printf("    %s %s\n%s", r.action, r.name(), indented(r.output.String()))
 		}
 	}
-	// What never ended was running when the package died: its output says why.
+	// What never ended was running when the package ended early: its output says why.
 	for _, r := range s.running {
 		if r.pkg == p.pkg && r.test != "" && p.action == "fail" {
 			unfinished++
@@ -168,10 +168,10 @@ func (s *summary) packageEnded(p *result) {
 	if p.action == "fail" {
 		s.red = true
 		fmt.Print(indented(p.output.String()))
-		// A package that ends in order says FAIL alone in a line: one that died may not have run all its tests.
+		// A package that ends in order says FAIL alone in a line: one that ended early may not have run all its tests.
 		inOrder := strings.Contains("\n"+p.output.String(), "\nFAIL\n")
 		if (failures == 0 || !inOrder) && unfinished == 0 && !s.broke(p.pkg) {
-			s.wrong("%s died", short(p.pkg))
+			s.wrong("%s ended early", short(p.pkg))
 		}
 	}
 	switch line := fmt.Sprintf("%-5s %7.1f s  %s\n", p.action, p.elapsed, short(p.pkg)); p.action {

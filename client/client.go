@@ -86,7 +86,7 @@ func (c *Client) do(ctx context.Context, method, path string, query url.Values, 
 	case err != nil:
 		return fmt.Errorf("answer of %s: %w", c.address, err)
 	case int64(len(body)) > c.limit:
-		return fmt.Errorf("answer of %s: longer than %d bytes; ask for less", c.address, c.limit)
+		return fmt.Errorf("answer of %s: longer than %d bytes; request less", c.address, c.limit)
 	case into == nil:
 		return nil
 	}

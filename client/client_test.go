@@ -167,7 +167,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// The end of the context ends a request that nobody answers, and is no error of a stream.
+// The end of the context ends a request that no program answers, and is no error of a stream.
 func TestContextEnds(t *testing.T) {
 	begun := make(chan struct{}, 1)
 	hang := func(w http.ResponseWriter, r *http.Request) {

@@ -8,5 +8,5 @@
 // the part was started with (--admin-token-file); it is sent in clear text, so use it over networks that you trust.
 //
 // Every method takes a context. It ends after 30 s at the latest, except streams, and reads at most 250 MiB. A refusal of the server
-// is an [Error] with the HTTP status and the server's text; other errors say that nobody answered, or not the part that was expected.
+// is an [Error] with the HTTP status and the server's text; other errors say that no program answered, or not the part that was expected.
 package client

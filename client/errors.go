@@ -46,13 +46,13 @@ func (c *Client) refused(method, path string, response *http.Response, body []by
 	return &Error{Status: response.StatusCode, Message: text}
 }
 
-// unanswered adds what to do when nobody listens at the address.
+// unanswered adds what to do when no program listens at the address.
 func (c *Client) unanswered(err error) error {
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("ask %s: %w; nobody answers there: start it, or name its --admin", c.address, err)
+		return fmt.Errorf("query %s: %w; no program answers there: start it, or name its --admin", c.address, err)
 	}
 	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("ask %s: %w; ask as the user that runs it, such as root", c.address, err)
+		return fmt.Errorf("query %s: %w; use the command as the user that runs it, such as root", c.address, err)
 	}
-	return fmt.Errorf("ask %s: %w", c.address, err)
+	return fmt.Errorf("query %s: %w", c.address, err)
 }

@@ -64,7 +64,7 @@ func (c *Client) Console(ctx context.Context) (io.ReadWriteCloser, error) {
 	reader := bufio.NewReader(conn)
 	if err := request.Write(conn); err != nil {
 		conn.Close()
-		return nil, fmt.Errorf("ask %s: %w", c.address, err)
+		return nil, fmt.Errorf("query %s: %w", c.address, err)
 	}
 	response, err := http.ReadResponse(reader, request)
 	if err != nil {

@@ -37,7 +37,7 @@ async function users() {
       $("users-rows").replaceChildren(...list.users.map((u) => userRow(u, list)));
       before = { at: list.at, bytes: new Map(list.users.map((u) => [u.id, { up: u.up.bytes, down: u.down.bytes }])) };
     }
-  } catch { /* the badge says that nobody answers */ }
+  } catch { /* the badge says that no program answers */ }
   setTimeout(users, period);
 }
 

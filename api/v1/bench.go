@@ -45,7 +45,7 @@ type BenchLatency struct {
 	P999  float64 `json:"p999_ms"`              // 99.9 % of them
 	P9999 float64 `json:"p9999_ms"`             // 99.99 % of them
 	Max   float64 `json:"max_ms"`               // the longest
-	Over  uint64  `json:"over_range,omitempty"` // times longer than can be told apart; absent: none
+	Over  uint64  `json:"over_range,omitempty"` // times too long to be distinguished; absent: none
 	// Buckets are the histogram: the longest duration of a bucket in nanoseconds, and its count; ascending, none empty.
 	Buckets [][2]int64 `json:"buckets"`
 }

@@ -56,7 +56,7 @@ type DTLSCounters struct {
 	HandshakesFailed uint64 `json:"handshakes_failed"`  // refused, given up, wrong key, no room for the session
 	HalfOpenEvicted  uint64 `json:"half_open_evicted"`  // handshakes under way that made room for newer ones
 	Replaced         uint64 `json:"replaced"`           // sessions whose address made a new one
-	Renegotiations   uint64 `json:"renegotiations"`     // asked for by clients, all refused
+	Renegotiations   uint64 `json:"renegotiations"`     // requested by clients, all refused
 
 	BadMACs            uint64 `json:"bad_macs"`             // records that failed to open, of sessions and of handshakes
 	ForgedDropped      uint64 `json:"forged_dropped"`       // records not tried, because too many from their source had failed to open
@@ -230,10 +230,18 @@ type CoAPLink struct {
 	Types      []string `json:"types"`           // rt
 	Interfaces []string `json:"interfaces"`      // if
 	Formats    []int    `json:"formats"`         // ct: content formats
-	Size       uint64   `json:"size,omitempty"`  // sz: bytes; absent: not told
+	Size       uint64   `json:"size,omitempty"`  // sz: bytes; absent: not given
 	Title      string   `json:"title,omitempty"` // absent: none
 	Observable bool     `json:"observable"`      // obs
 	Link       string   `json:"link"`            // as in the document, with every attribute
+}
+
+// CoAPServerLinks is one element of the list that `weir coap discover --json` prints for a multicast group: a server that answered.
+type CoAPServerLinks struct {
+	Source string     `json:"source"`          // address and port
+	After  float64    `json:"after_ms"`        // milliseconds from the request to its first answer
+	Links  []CoAPLink `json:"links"`           // empty with an error
+	Error  string     `json:"error,omitempty"` // why its list is not known; absent: it is
 }
 
 // CoAPReceive is the output of `weir coap receive --json`.
@@ -254,7 +262,7 @@ type CoAPReceiveCounts struct {
 	Answered      uint64 `json:"answered"`       // in time
 	LostRequests  uint64 `json:"lost_requests"`  // that the server never got
 	LostResponses uint64 `json:"lost_responses"` // to requests that the server got
-	Unknown       uint64 `json:"unknown"`        // without a response, and the server's history does not tell
+	Unknown       uint64 `json:"unknown"`        // without a response, and the server's history does not show which was lost
 }
 
 // CoAPReceivePart is a part of the history of a receive test.

@@ -42,7 +42,7 @@ type DemoEvent struct {
 type DemoPlain struct {
 	Clients      int    `json:"clients"`      // their number
 	Established  uint64 `json:"established"`  // sessions that they made in all
-	Lost         uint64 `json:"lost"`         // of those, given up because nobody answered any more
+	Lost         uint64 `json:"lost"`         // of those, given up because no program answered any more
 	Rehandshakes uint64 `json:"rehandshakes"` // handshakes after a client's first
 	Requests     uint64 `json:"requests"`     // answered
 }

@@ -5,7 +5,7 @@ const MaxFlows = 1 << 20
 
 // FlowList is the answer of GET /flows, and the output of `weir lb flows --json`.
 type FlowList struct {
-	Flows []Flow `json:"flows"` // in no order unless the request asks for one
+	Flows []Flow `json:"flows"` // in no order unless the request names one
 	More  bool   `json:"more"`  // the limit cut the list
 }
 

@@ -34,8 +34,8 @@ type ServiceStatus struct {
 	Tunnel   string   `json:"tunnel,omitempty"`     // encapsulation; absent: mode is not l3dsr
 	Affinity string   `json:"affinity"`             // what keeps to one backend: flow, source, ...
 	CID      []string `json:"cid,omitempty"`        // layouts of connection ids, for people; absent: none
-	// State is up, down (an override), no_backend, or fail_open: all probes fail and are not believed.
-	State string   `json:"state" metric:"weir_service_fail_open" when:"fail_open" help:"1 while every probe of the service fails and none is believed."`
+	// State is up, down (an override), no_backend, or fail_open: all probes fail and are ignored.
+	State string   `json:"state" metric:"weir_service_fail_open" when:"fail_open" help:"1 while every probe of the service fails and their results are ignored."`
 	VIPs  []string `json:"vips"` // protocol, address or prefix, and port or ports; empty: flow rules alone choose the service
 	// Flows are its flow rules, the one that wins first. Absent: none.
 	Flows   []FlowRuleStatus `json:"flows,omitempty"`
@@ -78,7 +78,7 @@ type BackendStatus struct {
 	Index    *int     `json:"index,omitempty"`                                                                      // its slot with hash nfqlb, from the file or assigned; absent: another hash
 	Weight   int      `json:"weight"`                                                                               // share of new flows compared with other backends
 	State    string   `json:"state" metric:"weir_backend_up" when:"up" help:"1 while the backend takes new flows."` // up, draining or down: configuration and overrides together
-	Override string   `json:"override,omitempty"`                                                                   // what and by whom, such as "drain by operator"; absent: none
+	Override string   `json:"override,omitempty"`                                                                   // what, and of which origin, such as "drain by operator"; absent: none
 	Nodes    []uint32 `json:"nodes,omitempty"`                                                                      // owner ids in connection ids; absent: none, or they differ by layout
 	// LayoutNodes are the owner ids by layout, in the order of ServiceStatus.CID. Absent: Nodes has them.
 	LayoutNodes [][]uint32 `json:"layout_nodes,omitempty"`

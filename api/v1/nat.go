@@ -47,7 +47,7 @@ type NATCounters struct {
 	Cleared          uint64 `json:"cleared"`           // entries dropped by the operator or with their VIP
 	SendErrors       uint64 `json:"send_errors"`       // datagrams to backends that the kernel refused
 	ReplyErrors      uint64 `json:"reply_errors"`      // datagrams to clients that the kernel refused
-	Refused          uint64 `json:"refused"`           // ICMP errors: nobody listens at the backend
+	Refused          uint64 `json:"refused"`           // ICMP errors: no program listens at the backend
 	ReceiveErrors    uint64 `json:"receive_errors"`    // reads that failed
 	HeldFull         uint64 `json:"held_full"`         // datagrams not reordered for want of room
 	BackendTimeouts  uint64 `json:"backend_timeouts"`  // backends that turned stale

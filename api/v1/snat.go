@@ -59,7 +59,7 @@ type SNATSize struct {
 	Possible     bool     `json:"possible"`                     // some size carries it
 	Nodes        int      `json:"nodes"`                        // needed
 	Replicas     int      `json:"replicas"`                     // needed
-	Ports        int      `json:"ports_per_node"`               // 0: nobody allocates ports per node
+	Ports        int      `json:"ports_per_node"`               // 0: no device allocates ports per node
 	MaxPorts     int      `json:"max_ports_per_node,omitempty"` // of dynamic allocation; else absent
 	IPs          int      `json:"ips"`                          // public addresses; of ephemeral, source addresses of a replica; 0: none
 	Ceiling      int64    `json:"ceiling"`                      // connections that it holds
@@ -89,7 +89,7 @@ type SNATSeen struct {
 	Mean   float64 `json:"mean"`     // connections held
 	Peak   int64   `json:"peak"`     // connections held
 	Near   float64 `json:"near"`     // share of readings above zero that are within the tolerance of the expected figure, 0 to 1
-	Lives  int64   `json:"restarts"` // client processes that died
+	Lives  int64   `json:"restarts"` // client processes that ended
 }
 
 // SNATRun is the part `run` of what `weir snat simulate --json` prints: a simulation in virtual time. Counts are connections unless
@@ -106,7 +106,7 @@ type SNATRun struct {
 	Errors        int64          `json:"errors"`            // attempts refused at once by the client's own machine
 	Closed        int64          `json:"closed"`            // ended, by whatever
 	Evicted       int64          `json:"evicted"`           // policy original: closed by the server for silence
-	Restarts      int64          `json:"restarts"`          // policy original: client processes that died
+	Restarts      int64          `json:"restarts"`          // policy original: client processes that ended
 	Peak          int64          `json:"peak"`              // maximum held at one time
 	Lowest        int64          `json:"lowest"`            // minimum held in the last half
 	Mean          float64        `json:"mean"`              // held in the last half

@@ -33,7 +33,7 @@ type TCPReportOf[Latency any] struct {
 	Reconnect   *Latency                 `json:"reconnect,omitempty"`   // client: from a loss until the connection is back; absent: none was
 	Marks       []TCPMarkOf[Latency]     `json:"marks,omitempty"`       // client: since moments that its parent named; absent: none
 	Peers       []TCPPeer                `json:"peers,omitempty"`       // client: servers; server: clients; absent: none
-	OtherPeers  int                      `json:"other_peers,omitempty"` // connections of peers beyond the 4096 that are told apart; absent: none
+	OtherPeers  int                      `json:"other_peers,omitempty"` // connections of peers beyond the 4096 that are distinguished; absent: none
 	Bytes       TCPBytes                 `json:"bytes"`                 // of payload and frames, without TCP's headers
 
 	CPUSeconds float64 `json:"cpu_s"`     // user and system time of the process

@@ -13,7 +13,7 @@ type TCPBenchOf[Latency any] struct {
 	Command          string                  `json:"command,omitempty"`                           // as it was typed; absent: not known
 	LoadBefore       string                  `json:"load_before"`                                 // the machine's load average of 1, 5 and 15 minutes
 	LoadAfter        string                  `json:"load_after"`                                  // likewise
-	Connections      int                     `json:"connections"`                                 // asked for
+	Connections      int                     `json:"connections"`                                 // requested
 	Held             int                     `json:"held"`                                        // at the end
 	HoldSeconds      float64                 `json:"hold_s"`                                      // seconds that they were held
 	EstablishSeconds float64                 `json:"establish_s,omitempty"`                       // seconds until all were established; absent: not all were

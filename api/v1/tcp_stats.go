@@ -21,7 +21,7 @@ type TCPStats struct {
 	Failures     []TCPFailureCount `json:"failures" metric:""`                                                                                                                 // most frequent first
 	ServerRows   []TCPReporter     `json:"servers"`                                                                                                                            // by name
 	ClientRows   []TCPReporter     `json:"clients"`                                                                                                                            // by name
-	Matrix       TCPMatrix         `json:"matrix"`                                                                                                                             // who is connected with whom
+	Matrix       TCPMatrix         `json:"matrix"`                                                                                                                             // connections by client and server
 	Dropped      TCPDropped        `json:"dropped" metric:"weir_tcp_stats_dropped_total" help:"What the service refused or gave up."`                                          // since the start
 }
 
@@ -97,7 +97,7 @@ type TCPReporter struct {
 	Void        string           `json:"void,omitempty"`                                                                                                                                               // why its times and rates are not the path's; absent: they are
 }
 
-// TCPMatrix tells which client holds how many connections with which server: as the clients report it, and for those that do not
+// TCPMatrix shows which client holds how many connections with which server: as the clients report it, and for those that do not
 // report as the servers do. Silent and ended reporters have no part in it.
 type TCPMatrix struct {
 	Servers []string       `json:"servers"` // ids, in their order; of many those with the most connections

@@ -30,8 +30,8 @@ type HandoverStats struct {
 	Sockets    int    `json:"sockets"`         // stored now
 	Capacity   int    `json:"capacity"`        // bound on sockets
 	Refused    uint64 `json:"refused"`         // sockets that could not be stored: their allocations do not survive the process
-	State      string `json:"state,omitempty"` // directory of the journal; absent: none was asked for
-	// Unusable is why that directory has no journal. Absent: it has one, or none was asked for.
+	State      string `json:"state,omitempty"` // directory of the journal; absent: none was requested
+	// Unusable is why that directory has no journal. Absent: it has one, or none was requested.
 	Unusable string          `json:"state_unusable,omitempty"`
 	Journal  HandoverJournal `json:"journal"` // records of allocations
 }
@@ -40,7 +40,7 @@ type HandoverStats struct {
 type HandoverJournal struct {
 	Records     int    `json:"records"`     // allocations
 	Bytes       int64  `json:"bytes"`       // size of the file
-	Compactions uint64 `json:"compactions"` // times that it was written anew
+	Compactions uint64 `json:"compactions"` // times that it was written again
 	Refused     uint64 `json:"refused"`     // records beyond a limit: their allocations do not survive the process
 	Failed      uint64 `json:"failed"`      // writes that failed
 	LostFrames  uint64 `json:"lost_frames"` // damaged records that were skipped
@@ -146,7 +146,7 @@ const MaxTurnUsers = 100_000
 // TurnUserList is the answer of GET /users, and the output of `weir turn users --json`.
 type TurnUserList struct {
 	At    int64      `json:"at"`    // when it was made, in Unix nanoseconds
-	Users []TurnUser `json:"users"` // in the order that the request asks for; default: the oldest first
+	Users []TurnUser `json:"users"` // in the order that the request names; default: the oldest first
 	Total int        `json:"total"` // users that match the query; more than are listed if the limit was reached
 }
 

@@ -10,11 +10,11 @@ type TurnLoad = TurnLoadOf[BenchLatency]
 
 // TurnLoadOf is a TurnLoad whose distributions are of another type, as in TCPReportOf.
 type TurnLoadOf[Latency any] struct {
-	Rate         float64                 `json:"rate"`               // datagrams per second that were asked for
+	Rate         float64                 `json:"rate"`               // datagrams per second that were requested
 	Elapsed      time.Duration           `json:"elapsed_ns"`         // of sending
 	Halved       bool                    `json:"halved"`             // the latency of Down is half of the round trip: the far end is an echo server elsewhere
-	Up           TurnLoadFlowOf[Latency] `json:"up"`                 // from the clients; empty: it was not asked for
-	Down         TurnLoadFlowOf[Latency] `json:"down"`               // to the clients; empty: it was not asked for
+	Up           TurnLoadFlowOf[Latency] `json:"up"`                 // from the clients; empty: it was not requested
+	Down         TurnLoadFlowOf[Latency] `json:"down"`               // to the clients; empty: it was not requested
 	LastReceived time.Duration           `json:"last_heard_ns"`      // from the start to the arrival of the last datagram
 	Overflowed   uint64                  `json:"overflowed"`         // datagrams that found the generator's own sockets full: lost, but not by the server
 	Late         uint64                  `json:"late"`               // datagrams of earlier phases that arrived in this one, after they had been counted as lost
@@ -23,9 +23,9 @@ type TurnLoadOf[Latency any] struct {
 
 // TurnLoadFlowOf is one direction.
 type TurnLoadFlowOf[Latency any] struct {
-	Connections []TurnLoadConnection `json:"connections,omitempty"` // absent: the direction was not asked for
+	Connections []TurnLoadConnection `json:"connections,omitempty"` // absent: the direction was not requested
 	Sum         TurnLoadConnection   `json:"sum"`                   // of the connections
-	Latency     *Latency             `json:"latency,omitempty"`     // of all the connections; absent: the direction was not asked for
+	Latency     *Latency             `json:"latency,omitempty"`     // of all the connections; absent: the direction was not requested
 }
 
 // TurnLoadConnection is one client's share.
@@ -85,8 +85,8 @@ type TurnBenchConnection struct {
 
 // TurnBenchTry is one try of a search for the highest rate.
 type TurnBenchTry struct {
-	Rate float64 `json:"rate"` // packets per second that were asked for
-	Loss float64 `json:"loss"` // share of what was asked for that did not arrive, 0 to 1
+	Rate float64 `json:"rate"` // packets per second that were requested
+	Loss float64 `json:"loss"` // share of what was requested that did not arrive, 0 to 1
 	Lost float64 `json:"lost"` // share of what was sent: less than Loss where the generator got too little processor time
 	Held bool    `json:"held"` // little enough was lost
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-// asNobody runs f on a thread of user and group 65534, which ends with it. Sockets that f opens on its own goroutine are nobody's.
-// The main thread cannot end and stays nobody's, with what the kernel asks of it about the whole process: for an [OwnProcess].
+// asNobody runs f on a thread of user and group 65534, which ends with it. Sockets that f opens on its own goroutine belong to nobody.
+// The main thread cannot end and keeps these ids, with what the kernel asks of it about the whole process: for an [OwnProcess].
 func asNobody(t *testing.T, f func() error) {
 	t.Helper()
 	done := make(chan error, 1)
@@ -105,7 +105,7 @@ func TestRootNobodyIsRefused(t *testing.T) {
 	}
 }
 
-// refusesAll asks for every route over TCP.
+// refusesAll requests every route over TCP.
 func refusesAll(at, part string, served []v1.Route) error {
 	var wrong []error
 	for _, route := range served {

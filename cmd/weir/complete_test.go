@@ -155,12 +155,12 @@ func TestCompletionOfLiveNames(t *testing.T) {
 	}
 	p.Stop()
 	values, directive := clitest.Offered(t, "lb", "drain", at, "")
-	if len(clitest.Names(values)) != 0 || len(values) != 1 || !strings.Contains(values[0], "nobody answers there") || directive != cobra.ShellCompDirectiveNoFileComp {
+	if len(clitest.Names(values)) != 0 || len(values) != 1 || !strings.Contains(values[0], "no program answers there") || directive != cobra.ShellCompDirectiveNoFileComp {
 		t.Errorf("without a balancer: %q (%d)", values, directive)
 	}
 }
 
-// An address where nobody answers holds a shell for a second, not for ever.
+// An address where no program answers holds a shell for a second, not for ever.
 func TestCompletionDoesNotWait(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

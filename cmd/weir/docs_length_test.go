@@ -8,7 +8,7 @@ import (
 	"github.com/weir-lb/weir/internal/cli/clitest"
 )
 
-// longPages may have more than maxPageWords words: tables to look something up in, which nobody reads from top to bottom.
+// longPages may have more than maxPageWords words: tables to look something up in, which no program reads from top to bottom.
 var longPages = map[string]string{
 	"ARCHITECTURE.md": "the map of all packages",
 	"commands.md":     "the generated table of all commands",

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-lb/weir/internal/cli/clitest"
 )
 
-var update = flag.Bool("update", false, "write the generated parts of docs/ anew")
+var update = flag.Bool("update", false, "write the generated parts of docs/ again")
 
 // checkGenerated compares the part of a page between <!-- NAME --> and <!-- end of NAME --> with what the code says. -update
 // writes it.
@@ -27,7 +27,7 @@ func checkGenerated(t *testing.T, page, name, content string) {
 		return
 	}
 	if !*update {
-		t.Fatalf("%s is not what the code says; write it anew: go test ./cmd/weir -run '^%s$' -update", path, t.Name())
+		t.Fatalf("%s is not what the code says; write it again: go test ./cmd/weir -run '^%s$' -update", path, t.Name())
 	}
 	if err := os.WriteFile(path, []byte(wanted), 0o644); err != nil { //nolint:gosec // a page
 		t.Fatal(err)

@@ -65,10 +65,11 @@ var optionKinds = []optionKind{
 		name: "CoAP server", spec: node.Config{},
 		load: loadWith(func(c node.Config) (any, error) {
 			complete := c.WithDefaults()
-			return []any{complete.CIDLength, complete.MaxSessions, complete.SeparateDelay, complete.Benchmark, complete.Cluster}, c.Validate()
+			return []any{complete.CIDLength, complete.MaxSessions, complete.SeparateDelay, complete.Benchmark, complete.Cluster, complete.Multicast}, c.Validate()
 		}),
 		files: []string{
 			`{"listen": [":0"], "dtls": [":0"]}`,
+			`{"listen": [":0"], "multicast": {"group_size": 1000, "rate": 1000}}`,
 			`{"cluster": {"nodes": [{"id": 1, "dtls": ":15784", "management": "localhost:15884"}]}}`,
 		},
 	},

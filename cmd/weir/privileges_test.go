@@ -21,15 +21,15 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-// nobody runs commands.
+// no program runs commands.
 const nobody = 65534
 
 // privilegeLab is a network namespace in which commands run as nobody.
 type privilegeLab struct {
 	t            *testing.T
 	host, client *netlab.Host
-	binary       string // that nobody can execute
-	dir, pins    string // that nobody can write
+	binary       string // that no one can execute
+	dir, pins    string // that no one can write
 }
 
 func newPrivilegeLab(t *testing.T) *privilegeLab {
@@ -475,7 +475,7 @@ func TestRootFailedStartLeavesNothing(t *testing.T) {
 	const args = "lb run -c DIR/nat.yaml --datapath ebpf --interface veth0 --pin-path PINS/lb --admin "
 	fails := func() {
 		t.Helper()
-		s := l.start(args+"192.0.2.77:9", c) // nobody's address here
+		s := l.start(args+"192.0.2.77:9", c) // no one's address here
 		if <-s.ended; s.err == nil || !strings.Contains(s.out.String(), "msg=attached") && !strings.Contains(s.out.String(), "took over") {
 			t.Errorf("want a start that fails after it attached: %v\n%s", s.err, s.out)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-// lasting is a command that goes on until it is told to end.
+// lasting is a command that goes on until it gets a signal to end.
 type lasting struct {
 	args  string // AT1 and AT2 are free addresses, DIR a directory with configurations
 	under string // what shows on its standard error, or output, that it is in the middle of it

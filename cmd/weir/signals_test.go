@@ -238,7 +238,7 @@ func TestRootNoFileBlocksTheBalancer(t *testing.T) {
 	p.Stop() // while it reads, or after: it must be clean
 }
 
-// A process that hangs at its start ends when it is told to.
+// A process that hangs at its start ends on a signal.
 func TestRootSignalEndsAHangingStart(t *testing.T) {
 	hung := hungFolder(t)
 	for name, args := range map[string][]string{

@@ -31,7 +31,7 @@ func (s *stream) test(pkg, name, action string, says ...string) {
 	}
 }
 
-// end is the end of a package: in order unless it died.
+// end is the end of a package: in order unless it ended.
 func (s *stream) end(pkg, action string, died bool) {
 	if action == "fail" && !died {
 		s.event("output", pkg, "", "FAIL\n", 0)
@@ -187,7 +187,7 @@ func TestTestsum(t *testing.T) {
 			want: []string{"--- SKIP internal/a TestS", "no such thing"},
 		},
 		{
-			name: "go test fails and nobody says why", code: 1, line: "1 passed, 1 failed, 0 skipped",
+			name: "go test fails and no one says why", code: 1, line: "1 passed, 1 failed, 0 skipped",
 			record: func(s *stream) {
 				s.exit("race", 1)
 				pass(s, "TestY")
@@ -219,7 +219,7 @@ func TestTestsum(t *testing.T) {
 				}
 				return path
 			}
-			// In place of go: notes what it is asked for, and says how the test ends this time.
+			// In place of go: notes its arguments, and says how the test ends this time.
 			again := file("go", `#!/bin/sh
 echo "$@" >>`+dir+`/asked
 for pkg; do :; done

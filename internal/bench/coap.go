@@ -55,7 +55,7 @@ func coapPaths() []coapPath {
 }
 
 // CoapPaths names what can be measured, in the order it is: one node over plain UDP; one node over DTLS; three nodes behind a
-// weir nat, every record at its owner; the same with the clients spread anew, so that two of three records arrive at another
+// weir nat, every record at its owner; the same with the clients spread again, so that two of three records arrive at another
 // node than their owner's.
 func CoapPaths() []string {
 	return namesOf(slices.DeleteFunc(coapPaths(), func(p coapPath) bool { return p.moved }))
@@ -74,7 +74,7 @@ const (
 	figureForwarded = "forwarded"              // share of the requests that another node got first
 	figureMemory    = "server memory"          // bytes, largest resident set, all nodes together
 	figureRetrans   = "retransmissions"        // of the clients, whole run
-	figureSessions  = "lost sessions"          // of the clients, whole run; those begun anew as well
+	figureSessions  = "lost sessions"          // of the clients, whole run; those begun again as well
 	figureRebinds   = "changed ports"          // of the clients, whole run
 	figureMoves     = "changed addresses"      // of the clients, whole run; the port changed as well
 	figureForeign   = "forwarded records"      // between nodes, whole run
@@ -235,7 +235,7 @@ func (p coapPath) load(ctx context.Context, cfg CoapConfig, s *programs.Stage, u
 		}
 	}()
 	before, after, err := p.window(ctx, cfg, nodes, nat, clients.Process.Pid)
-	clients.Process.Signal(os.Interrupt) //nolint:errcheck // it may have ended; Wait tells
+	clients.Process.Signal(os.Interrupt) //nolint:errcheck // it may have ended; Wait returns how
 	<-drained
 	if waited := clients.Wait(); err == nil && waited != nil {
 		err = fmt.Errorf("clients: %w", waited)

@@ -41,7 +41,7 @@ func (p coapPath) movedTopology() *netlab.Topology {
 	return t
 }
 
-// movedSources are the clients' addresses: one to begin with and one for each change, so that nobody comes back.
+// movedSources are the clients' addresses: one to begin with and one for each change, so that no one comes back.
 func movedSources(length string) []netip.Prefix {
 	return netlab.Prefixes("10.1.0.2"+length, "10.1.0.3"+length, "10.1.0.4"+length, "10.1.0.5"+length, "10.1.0.6"+length)
 }

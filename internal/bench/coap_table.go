@@ -42,7 +42,7 @@ func coapNotes(results []*measure.Result) (notes []string) {
 	for _, r := range results {
 		cost[r.Path] = figureOf(r, figureServer)
 		if changed := figureOf(r, figureMoves); changed > 0 {
-			notes = append(notes, fmt.Sprintf("%s: %.0f changes of a source address, %.0f records forwarded between nodes, %.0f sessions lost or begun anew, %d errors",
+			notes = append(notes, fmt.Sprintf("%s: %.0f changes of a source address, %.0f records forwarded between nodes, %.0f sessions lost or begun again, %d errors",
 				r.Path, changed, figureOf(r, figureForeign), figureOf(r, figureSessions), r.Errors))
 		}
 	}

@@ -40,7 +40,7 @@ func dsrTables(results []*measure.Result) (tables []plot.Table) {
 
 func dsrPictures(results []*measure.Result) []plot.Figure { return ratePictures(results, true) }
 
-// ratePictures are throughput, and cost if asked for, of each load over the families.
+// ratePictures are throughput, and cost if requested, of each load over the families.
 func ratePictures(results []*measure.Result, withCost bool) (pictures []plot.Figure) {
 	for _, load := range groupsOf(results, paramLoad) { // of a group, only the key counts: a path has a result for each family
 		var ofLoad []*measure.Result
@@ -107,7 +107,7 @@ func livePictures(results []*measure.Result) []plot.Figure { return ratePictures
 func liveMethod(results []*measure.Result) string {
 	first := results[0]
 	return lines(fmt.Sprintf(`Medians of %s rounds of %s s; the paths took turns in each round. Ratios are medians of those within the rounds. A thread on one core
-has the kernel write each frame anew and redirect it to a veth; the gateway forwards it to another; a program at the end
+has the kernel write each frame again and redirect it to a veth; the gateway forwards it to another; a program at the end
 counts and drops it. "own" is the processor time of our processes and the kernel threads that carry packets: on an idle machine
 it says the same as the rate, on a machine with other work it is what to trust. "lost" is the share that was sent and did not come to
 the end: queues between two veths that overflow.

@@ -86,26 +86,13 @@ func (a *Attack) Run(ctx context.Context) (Attacked, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	result := Attacked{Offered: a.Rate}
-	device, err := net.InterfaceByName(a.Interface)
-	if err != nil {
-		return result, err
-	}
-	copy(a.SourceMAC[:], device.HardwareAddr)
-	fd, err := packetSocket(device.Index, 0)
+	fd, answers, err := a.open()
 	if err != nil {
 		return result, err
 	}
 	defer unix.Close(fd)
-	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1); err != nil {
-		return result, fmt.Errorf("packet socket: %w", err)
-	}
-	answers := -1
-	if attackAnswers(a.Kind) {
-		if answers, err = packetSocket(device.Index, unix.ETH_P_IP); err != nil {
-			return result, err
-		}
+	if answers >= 0 {
 		defer unix.Close(answers)
-		_ = unix.SetsockoptInt(answers, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 32<<20)
 	}
 	f := &frames{attack: a, random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), seed: rand.Uint64(), replied: map[netip.AddrPort]bool{}} //nolint:gosec // nothing secret
 	batch, buffers := newBatch()
@@ -142,6 +129,31 @@ func (a *Attack) Run(ctx context.Context) (Attacked, error) {
 		}
 	}
 	return result, ctx.Err()
+}
+
+// open opens the sockets that frames are sent from and that answers come to; -1: answers are not read.
+func (a *Attack) open() (fd, answers int, err error) {
+	device, err := net.InterfaceByName(a.Interface)
+	if err != nil {
+		return -1, -1, err
+	}
+	copy(a.SourceMAC[:], device.HardwareAddr)
+	if fd, err = packetSocket(device.Index, 0); err != nil {
+		return -1, -1, err
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1); err != nil {
+		unix.Close(fd)
+		return -1, -1, fmt.Errorf("packet socket: %w", err)
+	}
+	if !attackAnswers(a.Kind) {
+		return fd, -1, nil
+	}
+	if answers, err = packetSocket(device.Index, unix.ETH_P_IP); err != nil {
+		unix.Close(fd)
+		return -1, -1, err
+	}
+	_ = unix.SetsockoptInt(answers, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 32<<20)
+	return fd, answers, nil
 }
 
 // packetSocket opens one on an interface, for frames of a protocol; 0: it receives none.

@@ -97,7 +97,7 @@ func (f *frames) next(buffer []byte) []byte {
 	case attackAllocate:
 		return f.udp(buffer, from, f.allocate())
 	}
-	return f.udp(buffer, from, []byte{byte(f.random.Uint32())}) // one byte, which nobody answers
+	return f.udp(buffer, from, []byte{byte(f.random.Uint32())}) // one byte, which no program answers
 }
 
 // nextKnown is a datagram of the next known flow. It is built once.
@@ -123,7 +123,7 @@ func (f *frames) frame(buffer []byte, b packet.Build) []byte {
 	return b.AppendFrame(buffer[:0], f.attack.GatewayMAC, f.attack.SourceMAC, b.Append(buffer[ethernet:ethernet]))
 }
 
-// sumIP writes the checksum of the IP header anew.
+// sumIP writes the checksum of the IP header again.
 func sumIP(frame []byte) {
 	frame[24], frame[25] = 0, 0
 	binary.BigEndian.PutUint16(frame[24:], packet.Checksum(frame[14:attackUDP], 0))
@@ -170,7 +170,7 @@ func (f *frames) clientHello(from netip.AddrPort, cookie []byte) []byte {
 	return append(record, body...)
 }
 
-// datagramOf is the payload of a UDP frame, and whom it was sent to; nil for any other.
+// datagramOf is the payload of a UDP frame, and its destination; nil for any other.
 func datagramOf(frame []byte) (to netip.AddrPort, payload []byte) {
 	var p packet.Packet
 	if packet.ParseFrame(frame, &p) != nil || p.Kind != packet.KindUDP || p.First || p.Later || p.Truncated {

@@ -14,7 +14,7 @@ import (
 )
 
 // liveSender lets the kernel send: a small XDP program, run over and over by BPF_PROG_TEST_RUN with live frames, writes
-// each frame anew and redirects it to the sender's interface. Nothing is allocated or copied for a frame, so most of the
+// each frame again and redirects it to the sender's interface. Nothing is allocated or copied for a frame, so most of the
 // core is left to what is measured: about 200 ns of it goes into sending.
 //
 // What arrives at a veth this way is lost unless the receiving end polls, as it does with an XDP program on it or with

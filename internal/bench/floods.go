@@ -80,7 +80,7 @@ func floodKinds() []floodKind {
 		{name: attackForged, about: "forged records with an observed connection id from spoofed addresses: 160,000/s in 5,000 datagrams", groups: []string{groupDTLS}, rate: 5000, small: true},
 		{name: attackUDPFlows, about: "one datagram of each of 4,000 new spoofed flows a second", groups: []string{groupBalancer, groupSteered}, rate: 4000},
 		{name: attackSYN, about: "SYNs of spoofed flows, as many as the generator can send, at most 80,000/s", groups: []string{groupBalancer}, rate: 80000, streams: true},
-		{name: attackFirst, about: "first fragments whose others never come: 200,000/s asked for", groups: []string{groupBalancer}, rate: 200000, fragments: true},
+		{name: attackFirst, about: "first fragments whose others never come: 200,000/s requested", groups: []string{groupBalancer}, rate: 200000, fragments: true},
 		{name: attackLater, about: "later fragments whose first ones never come: 50,000/s", groups: []string{groupBalancer}, rate: 50000, fragments: true},
 		{name: floodReordered, about: "the same at 1,000/s, while the datagrams of the clients have their later fragment first", groups: []string{groupBalancer}, rate: 1000, small: true, fragments: true},
 		{name: attackAllocate, about: "unauthenticated TURN Allocate requests from spoofed addresses: 20,000/s", groups: []string{groupTURN}, rate: 20000},

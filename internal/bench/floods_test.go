@@ -119,7 +119,7 @@ func TestAttackReplies(t *testing.T) {
 		t.Error("the second ClientHello has another random: no cookie fits it")
 	}
 	if again, _ := f.reply(client, verify); again != nil {
-		t.Error("a client that has fallen silent speaks")
+		t.Error("a client that is silent sends again")
 	}
 	if reply, done := f.reply(client, verify[:30]); reply != nil || done {
 		t.Error("a cut cookie is answered")
@@ -190,7 +190,7 @@ func TestFloodsConfig(t *testing.T) {
 	with := FloodsConfig{Duration: time.Second, Only: []string{"udp-flows"}, With: []string{"coturn"}}
 	for _, cell := range with.cells() {
 		if cell.target.peer {
-			t.Errorf("%s was not asked for", cell.target.name)
+			t.Errorf("%s was not requested", cell.target.name)
 		}
 	}
 	for want, c := range map[string]FloodsConfig{

@@ -62,7 +62,7 @@ func (r *responder) close() {
 	r.tcp.Close()
 }
 
-// answer is the number, and who answers whom.
+// answer is the number, which names the flow that is answered.
 func (r *responder) answer(number []byte, from netip.AddrPort) []byte {
 	return append(number[:flowNumber:flowNumber], r.name+" "+netip.AddrPortFrom(from.Addr().Unmap(), from.Port()).String()...)
 }

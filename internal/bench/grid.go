@@ -114,7 +114,7 @@ func (p *path) died() error {
 // load is one way to load a path.
 type load struct {
 	name, about string
-	kind        string // by which it is asked for; empty: its name
+	kind        string // by which it is requested; empty: its name
 	title, unit string // of its rate; unit: Gbit/s, Mpps, kpps or µs
 	tools       []string
 	server      string // what serve starts; loads of one server share it

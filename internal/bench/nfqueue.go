@@ -69,7 +69,7 @@ func NFQueue(ctx context.Context, config NFQueueConfig) ([]*measure.Result, erro
 	return nfqGrid(config).run(ctx)
 }
 
-// nfqGrid chooses the networks and cells that were asked for.
+// nfqGrid chooses the networks and cells that were requested.
 func nfqGrid(c NFQueueConfig) *grid {
 	c.setDefaults()
 	g := &grid{config: c.GridConfig, scenario: scenarioNFQueue, running: programs.NewGroup()}

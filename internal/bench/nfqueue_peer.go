@@ -51,7 +51,7 @@ func (g *grid) startNfqlb(ctx context.Context, p *path) error {
 	if p.nfq.queues > 1 {
 		queues = "0:" + strconv.Itoa(p.nfq.queues-1)
 	}
-	p.nfq.peer = &nfqPeer{exec.Command("unshare", "--mount", "sh", "-c", nfqlbScript, "sh", program, queues), &programs.LastLines{}} //nolint:gosec // the program that was asked for
+	p.nfq.peer = &nfqPeer{exec.Command("unshare", "--mount", "sh", "-c", nfqlbScript, "sh", program, queues), &programs.LastLines{}} //nolint:gosec // the program that was requested
 	p.nfq.peer.cmd.Stdout, p.nfq.peer.cmd.Stderr = p.nfq.peer.output, p.nfq.peer.output
 	if err := g.running.Start(host, p.nfq.peer.cmd); err != nil {
 		p.nfq.peer = nil

@@ -110,7 +110,7 @@ func nfqText(results []*measure.Result) string {
 	return strings.Join(append(lines, nfqMethod(results)), "\n")
 }
 
-// aim is one thing the issue asks for.
+// aim is one thing the issue requires.
 type aim struct {
 	text          string
 	load, offload string // offload "": as measured

@@ -72,7 +72,7 @@ func (p *peerProgram) findJar() (string, error) {
 	return file, nil
 }
 
-// checkPeers says which of the peers asked for a scenario does not have, which are named twice, and which are not installed.
+// checkPeers says which of the peers requested a scenario does not have, which are named twice, and which are not installed.
 func checkPeers(with []string, has ...string) error {
 	for i, name := range with {
 		if !slices.Contains(has, name) {

@@ -27,7 +27,7 @@ func (r *Run) progress(done float64, format string, args ...any) {
 }
 
 // takeTurns calls do for every item in every round, so that a noisy machine disturbs all alike. Each round begins with
-// another item: nobody is always first.
+// another item: no one is always first.
 func takeTurns[T any](ctx context.Context, rounds int, items []T, do func(round int, item T) error) error {
 	for round := range rounds {
 		for i := range items {

@@ -10,7 +10,7 @@ import (
 )
 
 // Scenario is one thing that can be measured, as a value: its row in `weir bench list`, and how its results are shown. Writer and
-// report take every table, picture and sentence from here; nothing else tells scenarios apart.
+// report take every table, picture and sentence from here; nothing else distinguishes scenarios.
 type Scenario struct {
 	v1.BenchScenario
 
@@ -38,7 +38,10 @@ const (
 
 // scenarios is the table of all scenarios in the order of `weir bench list`. Those without a command are not listed: they are parts
 // of others.
-func scenarios() []Scenario {
+func scenarios() []Scenario { return append(runScenarios(), commandScenarios()...) }
+
+// runScenarios are those of `weir bench run`.
+func runScenarios() []Scenario {
 	return []Scenario{
 		{
 			BenchScenario: v1.BenchScenario{
@@ -78,6 +81,12 @@ func scenarios() []Scenario {
 			tables: soakTables, pictures: soakPictures, method: soakMethod, verdict: soakVerdict,
 			plain: true, missed: "%d of %d processes and loads missed the aim",
 		},
+	}
+}
+
+// commandScenarios are those that have commands of their own.
+func commandScenarios() []Scenario {
+	return []Scenario{
 		{BenchScenario: v1.BenchScenario{Name: "ebpf", Command: "weir bench ebpf", About: "nanoseconds per packet of the kernel data path, by BPF_PROG_TEST_RUN", Needs: "root"}},
 		{
 			BenchScenario: v1.BenchScenario{

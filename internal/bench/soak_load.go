@@ -143,7 +143,7 @@ func coapResult(ctx context.Context, running *programs.Group, host *netlab.Host,
 	return result.Stats, nil
 }
 
-// uri is what CoAP clients ask for. The answers are long enough to fill the nodes' stores of answers (16 MiB) in the first part
+// uri is what CoAP clients request. The answers are long enough to fill the nodes' stores of answers (16 MiB) in the first part
 // of an hour.
 func (s *soak) uri() string { return "coaps://" + s.network.coap.String() + "/benchmark?rlen=500" }
 

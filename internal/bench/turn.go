@@ -129,7 +129,7 @@ func (c *TurnConfig) Validate() error {
 	case c.Burst < 0 || c.Burst > 64 || c.Workers < 0 || c.Workers > 1024:
 		return fmt.Errorf("bursts of %d, %d workers: want up to 64 and up to 1024", c.Burst, c.Workers)
 	case c.Path == turnPathChannel && c.Generator == generatorIperf:
-		return errors.New("iperf speaks no TURN: --road direct-channel needs --generator builtin")
+		return errors.New("iperf has no TURN: --road direct-channel needs --generator builtin")
 	case c.Direction == DirectionDown && c.Path != turnPathChannel:
 		return errors.New("direction down is of the built-in generator alone: it needs --road direct-channel")
 	case c.Sweep && (len(sizes) == 0 || c.Rounds < 1 || c.Probe < 100*time.Millisecond || c.MaxRate < 1000):
@@ -147,7 +147,7 @@ func (c *TurnConfig) Validate() error {
 	return c.missing()
 }
 
-// missing names programs that were asked for and are not installed.
+// missing names programs that were requested and are not installed.
 func (c *TurnConfig) missing() error {
 	var missing error
 	if c.Generator == generatorIperf {
@@ -200,7 +200,7 @@ func (c *TurnConfig) rate() float64 {
 	return c.Bandwidth / 8 / float64(c.Size) * float64(c.Clients)
 }
 
-// Turn runs what the configuration asks for. When ctx ends, so does everything that was started.
+// Turn runs what the configuration requests. When ctx ends, so does everything that was started.
 func Turn(ctx context.Context, config TurnConfig) (runs []*TurnRun, err error) {
 	if err := config.Validate(); err != nil {
 		return nil, err

@@ -48,7 +48,7 @@ func (s *turnStage) startPeer(ctx context.Context, name string, at netip.AddrPor
 	if err != nil {
 		return 0, err
 	}
-	cmd := exec.Command(path, args...) //nolint:gosec // the program that was asked for
+	cmd := exec.Command(path, args...) //nolint:gosec // the program that was requested
 	if err := s.startQuiet(s.servers, name, cmd); err != nil {
 		return 0, err
 	}

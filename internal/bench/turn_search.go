@@ -33,7 +33,7 @@ func newTurnSearch(start, maximum float64) *turnSearch {
 // next is the rate to try; false when the search is over.
 func (s *turnSearch) next() (rate float64, more bool) { return s.rate, !s.done }
 
-// observe notes what was lost at the rate of next: the share of what was asked for, what could not be sent included, and of
+// observe notes what was lost at the rate of next: the share of what was requested, what could not be sent included, and of
 // what was sent.
 func (s *turnSearch) observe(loss, lost float64) {
 	held := loss < s.limit

@@ -212,7 +212,7 @@ func TestTurnConfigIsChecked(t *testing.T) {
 		"1ms: want 0.1 s to an hour":              func(c *TurnConfig) { c.Duration = time.Millisecond },
 		"10 bits/s: want 1k to 100G":              func(c *TurnConfig) { c.Bandwidth = 10 },
 		"bursts of 65":                            func(c *TurnConfig) { c.Burst = 65 },
-		"iperf speaks no TURN":                    func(c *TurnConfig) { c.Path, c.Generator = turnPathChannel, generatorIperf },
+		"iperf has no TURN":                       func(c *TurnConfig) { c.Path, c.Generator = turnPathChannel, generatorIperf },
 		"sweep of 0 sizes":                        func(c *TurnConfig) { c.Sweep, c.Sizes = true, nil },
 		"rate of 1 packets/s: want 100 to 10M":    func(c *TurnConfig) { c.Rates = []float64{1} },
 	} {
@@ -274,7 +274,7 @@ func TestRoundsAddUp(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 // The text and the JSON of a single load and of a sweep, of made-up measurements.
 func TestTurnReports(t *testing.T) {

@@ -33,7 +33,7 @@ type turnPhase struct {
 	window     time.Duration    // between the two readings of machine: the load, its start and its end
 }
 
-// shortfall is the share of what was asked for that did not arrive, what the generator could not send included.
+// shortfall is the share of what was requested that did not arrive, what the generator could not send included.
 func (p *turnPhase) shortfall() float64 {
 	asked := p.load.rate * p.load.duration.Seconds()
 	received := float64(p.sum.Total - min(p.sum.Lost, p.sum.Total))

@@ -120,7 +120,7 @@ func (f *ServeFlags) Add(cmd *cobra.Command, part AdminPart) {
 	flags.StringVar(&f.Log, "log", "text", "log format: text or json")
 }
 
-// open opens what the flags ask for.
+// open opens what the flags request.
 func (f *ServeFlags) open(log *slog.Logger, served admin.Config) (servers []*admin.Server, err error) {
 	defer func() {
 		if err != nil {

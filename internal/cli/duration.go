@@ -21,7 +21,7 @@ func DurationVar(flags *pflag.FlagSet, p *time.Duration, name string, value time
 }
 
 func (d Duration) String() string {
-	if d.value == nil { // pflag asks a zero value for the default
+	if d.value == nil { // pflag queries a zero value for the default
 		return "0s"
 	}
 	return d.value.String()

@@ -36,7 +36,7 @@ type formerly struct {
 func (f formerly) String() string { return "" }
 
 func (f formerly) Type() string {
-	if f.now == nil { // pflag asks a zero value for the default
+	if f.now == nil { // pflag queries a zero value for the default
 		return ""
 	}
 	return f.now.Value.Type()

@@ -12,7 +12,7 @@ import (
 
 // NewRoot ties the families together, and the commands about the binary itself.
 func NewRoot(families []Family) *cobra.Command {
-	var version bool // not cobra's Version: that asks the kernel at every start, and adds -v
+	var version bool // not cobra's Version: that queries the kernel at every start, and adds -v
 	root := &cobra.Command{
 		Use:   "weir",
 		Short: "Steer and measure layer-4 traffic",

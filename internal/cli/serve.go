@@ -12,7 +12,7 @@ import (
 // Loop is one loop of a serving command; it returns nil when ctx ends.
 type Loop func(ctx context.Context) error
 
-// Serve runs the parts and, what the flags ask for of admin addresses, until ctx ends or one of them fails; then it
+// Serve runs the parts and, what the flags request of admin addresses, until ctx ends or one of them fails; then it
 // stops the others and waits for them. hangup (may be nil) is called for each SIGHUP, also
 // for one that came while the process started. The first error wins.
 func Serve(ctx context.Context, flags ServeFlags, log *slog.Logger, api admin.Config, hangup func(), parts ...Loop) error {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// What hangs is cut off after the time; an orderly end, and a drain that an operator asked for, are not.
+// What hangs is cut off after the time; an orderly end, and a drain that an operator requested, are not.
 func TestEndingCutsOffWhatHangs(t *testing.T) {
 	for _, c := range []struct {
 		name string

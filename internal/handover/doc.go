@@ -1,7 +1,7 @@
 // Package handover stores what must outlive a process: its sockets and its records.
 //
 // It hides a supervisor process that holds a duplicate descriptor of each socket (SCM_RIGHTS over a Unix seqpacket pair),
-// restarts the serving child when it dies, and replaces its own binary by exec without closing a descriptor;
+// restarts the serving child when it ends, and replaces its own binary by exec without closing a descriptor;
 // and an append-only journal of records in a memfd (held like a socket) or in a file.
 //
 //	supervisor ──────── starts, restarts ───────► child: serves
@@ -19,12 +19,12 @@
 //	magic 4 │ kind 1, zero 3 │ length 4 │ sequence 8 │ id 8 │ CRC-32C of the body 4 │ CRC-32C of these 32 bytes 4
 //
 // Sequence numbers increase by one, so that a damaged journal shows how many frames were lost. A truncated frame at the end is what
-// a process that dies in the middle of a write leaves. The journal survives the death of processes, but not of the machine: it is
+// a process that ends in the middle of a write leaves. The journal survives the death of processes, but not of the machine: it is
 // not synced to the disk per record.
 //
 // Limits: MaxSockets descriptors, or what the file limit allows: beyond it Hold returns ErrFull; MaxRecords records and MaxBytes
 // bytes in a journal: beyond it Put is refused and counted. In both cases the allocation continues, but does not survive its
-// process. If the supervisor dies, the child continues alone and logs it; nothing restarts the child then. Linux only.
+// process. If the supervisor ends, the child continues alone and logs it; nothing restarts the child then. Linux only.
 //
 //	k, err := handover.Open(handover.Options{State: "/var/lib/weir", Log: log})
 //	for id, record := range k.Records { … }

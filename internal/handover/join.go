@@ -72,7 +72,7 @@ func (k *Store) join() error {
 		switch m.op {
 		case opHello:
 			if err := json.Unmarshal(m.body, &k.hello); err != nil || k.hello.Protocol != protocol {
-				return fmt.Errorf("the supervisor speaks protocol %d, this binary %d", k.hello.Protocol, protocol)
+				return fmt.Errorf("the supervisor has protocol %d, this binary %d", k.hello.Protocol, protocol)
 			}
 		case opSockets:
 			k.receiveSockets(m)
@@ -138,7 +138,7 @@ func (k *Store) openStateJournal(dir string) (lost damage, err error) {
 		}
 	}()
 	if k.hello.Clean {
-		if err := k.setAside("processes died of it"); err != nil {
+		if err := k.setAside("processes ended of it"); err != nil {
 			return lost, err
 		}
 	}
@@ -255,7 +255,7 @@ func (k *Store) listen() {
 		if err != nil {
 			if errors.Is(err, io.EOF) || !errors.Is(err, net.ErrClosed) {
 				k.alone.Store(true)
-				k.log.Error("the supervisor died; this process serves on alone: nobody restarts it, and its sockets die with it", "error", err)
+				k.log.Error("the supervisor ended; this process serves on alone: no program restarts it, and its sockets die with it", "error", err)
 			}
 			return
 		}

@@ -230,7 +230,7 @@ func TestUnreadableJournalIsSetAside(t *testing.T) {
 
 // A directory that cannot be written costs the journal, not the start; status says so.
 func TestUnwritableState(t *testing.T) {
-	k, err := Open(Options{State: "/sys/weir-test"}) // nobody can make one there
+	k, err := Open(Options{State: "/sys/weir-test"}) // no one can make one there
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -198,7 +198,7 @@ func (h *holder) run() int {
 		case text == "poison":
 			h.count = 665
 		case text == "panic":
-			panic("as told")
+			panic("as requested")
 		case text == "upgrade":
 			go func() {
 				if err := h.keep.RequestUpgrade(); err != nil {
@@ -332,7 +332,7 @@ type answer struct {
 	supervisor, version                                                    string
 }
 
-// request sends a text until a child answers it. A datagram may come while nobody has the socket yet.
+// request sends a text until a child answers it. A datagram may come while no one has the socket yet.
 func (s *supervised) request(text string) (a answer) {
 	s.t.Helper()
 	return s.read(text, true)
@@ -344,7 +344,7 @@ func (s *supervised) read(text string, again bool) (a answer) {
 	buffer := make([]byte, 2000)
 	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		if again {
-			_, _ = s.conn.Write([]byte(text)) // refused: nobody yet
+			_, _ = s.conn.Write([]byte(text)) // refused: no one yet
 		}
 		s.conn.SetReadDeadline(time.Now().Add(time.Second))
 		n, err := s.conn.Read(buffer)

@@ -33,7 +33,7 @@ func appendFileHeader(out []byte) []byte {
 type damage struct {
 	Frames uint64 // lost in the middle, by the sequence numbers
 	Bytes  int64  // bytes that belong to no complete frame
-	Torn   bool   // the last frame is truncated: a process died in the middle of a write
+	Torn   bool   // the last frame is truncated: a process ended in the middle of a write
 }
 
 // scan reads a journal and calls yield for every complete frame with the offset of its head. It returns the end of

@@ -49,7 +49,7 @@ func openState(path string) (_ *stateDir, err error) {
 		_ = lock.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			pid := strings.TrimSpace(string(holder[:n]))
-			return nil, fmt.Errorf("process %s uses it, another gateway or one that serves on alone because its supervisor died; stop it (kill %s) or name another directory", pid, pid)
+			return nil, fmt.Errorf("process %s uses it, another gateway or one that serves on alone because its supervisor ended; stop it (kill %s) or name another directory", pid, pid)
 		}
 		return nil, fmt.Errorf("lock: %w", err)
 	}
@@ -97,7 +97,7 @@ type unreadableError struct{ error }
 
 func (e *unreadableError) Unwrap() error { return e.error }
 
-// errAside means that too many journals were moved aside before, and nobody has removed them.
+// errAside means that too many journals were moved aside before, and no one has removed them.
 var errAside = errors.New("journals were set aside before; look at them and remove them")
 
 const maxAside = 8 // journals that may be moved aside

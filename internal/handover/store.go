@@ -74,17 +74,17 @@ type Store struct {
 
 	handOver chan struct{}
 	answers  chan string // replies for RequestUpgrade
-	alone    atomic.Bool // the supervisor died
+	alone    atomic.Bool // the supervisor ended
 	ended    chan struct{}
 }
 
 // Stats is what is stored and what could not be stored.
 type Stats struct {
-	Supervisor string `json:"supervisor" metric:"weir_turn_supervisor_gone" when:"gone" help:"1 if the supervisor died: nobody restarts the gateway."` // yes, systemd, gone, none
-	PID        int    `json:"pid,omitempty"`                                                                                                           // of the supervisor
-	Starts     int    `json:"starts" metric:"weir_turn_starts" help:"Serving processes that the supervisor has started."`                              // starts of a serving process, by this supervisor and its predecessors
-	Upgrades   int    `json:"upgrades"`                                                                                                                // of the binary
-	Last       string `json:"last,omitempty"`                                                                                                          // why the previous process ended
+	Supervisor string `json:"supervisor" metric:"weir_turn_supervisor_gone" when:"gone" help:"1 if the supervisor has ended: no program restarts the gateway."` // yes, systemd, gone, none
+	PID        int    `json:"pid,omitempty"`                                                                                                                    // of the supervisor
+	Starts     int    `json:"starts" metric:"weir_turn_starts" help:"Serving processes that the supervisor has started."`                                       // starts of a serving process, by this supervisor and its predecessors
+	Upgrades   int    `json:"upgrades"`                                                                                                                         // of the binary
+	Last       string `json:"last,omitempty"`                                                                                                                   // why the previous process ended
 	Sockets    int    `json:"sockets" metric:"weir_turn_kept_sockets" help:"Sockets that the supervisor holds."`
 	Capacity   int    `json:"capacity"`                                                                                                                               // maximum number of sockets
 	Refused    uint64 `json:"refused" metric:"weir_turn_kept_sockets_refused_total" help:"Sockets that do not outlive the process: the supervisor was full or late."` // sockets that could not be stored: their allocations do not survive the process
@@ -217,7 +217,7 @@ func (k *Store) Names() []string {
 	return names
 }
 
-// DropUntaken drops the sockets that nobody took, and returns how many there were.
+// DropUntaken drops the sockets that no request took, and returns how many there were.
 func (k *Store) DropUntaken() int {
 	names := k.Names()
 	for _, name := range names {
@@ -255,7 +255,7 @@ func (k *Store) RequestUpgrade() error {
 		return errors.New("systemd holds the sockets: install the new binary, then run 'systemctl restart' with the name of the service")
 	}
 	if k.wire == nil || k.alone.Load() {
-		return errors.New("no supervisor: it serves with --no-supervisor, or its supervisor died")
+		return errors.New("no supervisor: it serves with --no-supervisor, or its supervisor ended")
 	}
 	if err := k.wire.send(handOverTime, opUpgrade, nil); err != nil {
 		return err
@@ -266,7 +266,7 @@ func (k *Store) RequestUpgrade() error {
 	case why := <-k.answers:
 		return errors.New(why)
 	case <-k.ended:
-		return errors.New("the supervisor died")
+		return errors.New("the supervisor ended")
 	case <-time.After(probeTime + handOverTime):
 		return ErrLate
 	}

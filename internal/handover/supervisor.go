@@ -24,7 +24,7 @@ const (
 	endTime   = 2500 * time.Millisecond
 	firstWait = 50 * time.Millisecond // before the third start in a row
 
-	crashWeight = 4 // weight of a child that died by itself; a killed child (for example by the kernel when memory runs out) counts as 1
+	crashWeight = 4 // weight of a child that ended by itself; a killed child (for example by the kernel when memory runs out) counts as 1
 )
 
 // Config says what to supervise.
@@ -84,7 +84,7 @@ type child struct {
 
 // Supervise runs children until one of them ends in order, and returns its exit code. It forwards SIGTERM, SIGINT and
 // SIGHUP to the child, and performs an upgrade on SIGUSR2. An upgrade replaces the process, so Supervise then returns
-// in the successor only. A child that dies is always replaced by a new one. An error means that the first child could
+// in the successor only. A child that ends is always replaced by a new one. An error means that the first child could
 // not be started; the code is then 1.
 func Supervise(config Config) (code int, err error) {
 	runtime.LockOSThread() // a successor inherits this thread's signal mask
@@ -326,9 +326,9 @@ func (s *supervisor) crashed(c *child, state *os.ProcessState) {
 	} else if !served {
 		s.early += crashWeight
 	}
-	s.log.Error("the serving process died; another one starts with its sockets", "pid", state.Pid(), "how", state, "in_a_row", s.crashes, "served", served, "sockets", len(s.held.fds))
+	s.log.Error("the serving process ended; another one starts with its sockets", "pid", state.Pid(), "how", state, "in_a_row", s.crashes, "served", served, "sockets", len(s.held.fds))
 	if s.oldExe >= 0 && s.crashes > 1 {
-		s.fallBack("the new binary died twice before it served")
+		s.fallBack("the new binary ended twice before it served")
 	}
 	if s.early >= crashWeight*s.config.Crashes && !s.dropped {
 		s.log.Error("none came to serve with what is kept: its sockets and records are dropped, the next one starts clean", "in_a_row", s.crashes, "sockets", len(s.held.fds))

@@ -221,7 +221,7 @@ func TestStateSurvivesEverything(t *testing.T) {
 	}
 }
 
-// The child of a supervisor that died goes on, and says that it is alone.
+// The child of a supervisor that ended goes on, and says that it is alone.
 func TestSupervisorDies(t *testing.T) {
 	s := start(t, os.Args[0], netlabtest.UDPAddress(t).String())
 	a := s.request("first")

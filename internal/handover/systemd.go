@@ -29,7 +29,7 @@ const (
 )
 
 // systemd is systemd's descriptor store. A descriptor is replaced by a new one under the name's next generation, and
-// only then the previous generation is removed: whenever the process dies, one of them is there.
+// only then the previous generation is removed: whenever the process ends, one of them is there.
 type systemd struct {
 	mu          sync.Mutex
 	fd          int               // a datagram socket; -1: closed
@@ -167,7 +167,7 @@ func (k *Store) listenFDs(s *systemd, first int) error {
 		if !ok {
 			continue
 		}
-		if known := s.generations[name]; known != 0 { // the previous process died while it replaced one
+		if known := s.generations[name]; known != 0 { // the previous process ended while it replaced one
 			stale, staleFD := generation, fd
 			if known < generation {
 				stale, staleFD = known, k.taken[name]

@@ -117,7 +117,7 @@ func TestSystemdHandsOver(t *testing.T) {
 	}
 }
 
-// A process that died between the two messages of a replacement leaves two generations: the later one counts, in
+// A process that ended between the two messages of a replacement leaves two generations: the later one counts, in
 // whatever order they come. Descriptors of socket units stay as they are.
 func TestSystemdListenFDs(t *testing.T) {
 	m := newServiceManager(t)
@@ -181,7 +181,7 @@ func TestSystemdWatchdog(t *testing.T) {
 	k.Watch(ctx, func() { t.Error("asked without a watchdog") })
 	t.Setenv("WATCHDOG_USEC", "2000")
 	t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()+1))
-	k.Watch(ctx, func() { t.Error("asked for another process") })
+	k.Watch(ctx, func() { t.Error("requested another process") })
 	t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))
 	alive, done := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -206,7 +206,7 @@ func readLegacy(file *os.File) (l legacy, err error) {
 		return l, err
 	}
 	if l.Protocol != protocol {
-		return l, fmt.Errorf("the binary before speaks protocol %d, this one %d", l.Protocol, protocol)
+		return l, fmt.Errorf("the binary before has protocol %d, this one %d", l.Protocol, protocol)
 	}
 	return l, nil
 }

@@ -73,7 +73,7 @@ func Commands() []Command {
 		{Name: "weir coap get", Keys: true},
 		{Name: "weir coap bench", Keys: true},
 		{Name: "weir turn gateway", Keys: true},
-		{Name: TurnOffload, Needs: []Need{load, {network, "attach programs, ask for routes"}, pointers}, Keys: true},
+		{Name: TurnOffload, Needs: []Need{load, {network, "attach programs, request routes"}, pointers}, Keys: true},
 		{Name: "weir turn cat", Keys: true},
 		{Name: "weir tcp server, client, stats"},
 		{Name: "weir tcp bench --namespace=false"},

@@ -59,7 +59,7 @@ func TestOnlyRegularFilesAreRead(t *testing.T) {
 	}
 }
 
-// A command that reads one time takes a pipe, and one that nobody writes to does not hold it up.
+// A command that reads one time takes a pipe, and one that no program writes to does not hold it up.
 func TestOnceReadsAPipe(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -83,7 +83,7 @@ func TestOnceReadsAPipe(t *testing.T) {
 	}
 }
 
-// hanging is a file system that does not answer until it is told to.
+// hanging is a file system that does not answer until the test lets it.
 type hanging struct {
 	answer chan string
 	opened atomic.Int32

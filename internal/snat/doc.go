@@ -27,6 +27,6 @@
 // that hold so many connections.
 //
 // Limits: IPv4; replicas spread evenly over nodes, connections evenly over
-// destinations and, but for a simulation that is told otherwise, over servers.
+// destinations and, unless a simulation is configured otherwise, over servers.
 // Pure: no clock, no goroutine, the same seed gives the same result.
 package snat

@@ -29,7 +29,7 @@ func (sim *simulation) pickServer() uint32 {
 	return turn
 }
 
-// syn sends a SYN along the path. Without room it vanishes, and the kernel sends it again; nobody sends a UDP packet again.
+// syn sends a SYN along the path. Without room it vanishes, and the kernel sends it again; no program sends a UDP packet again.
 func (sim *simulation) syn(c conn, try uint8) {
 	switch {
 	case try < synTries && sim.acquire(c, sim.local, len(sim.counters)):
@@ -174,7 +174,7 @@ func (sim *simulation) giveBack(who conn) {
 	}
 }
 
-// letGo ends a connection; each stage keeps its ports as long as the way to end asks for.
+// letGo ends a connection; each stage keeps its ports as long as the way to end requires.
 func (sim *simulation) letGo(who conn, how ending) {
 	sim.run.Closed++
 	if how != abandoned { // no packet ends it at the stages: they keep it until it has been idle long enough

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-lb/weir/internal/snat"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 // golden compares a text with a file, line by line.
 func golden(t *testing.T, name, got string) {
@@ -33,7 +33,7 @@ func golden(t *testing.T, name, got string) {
 	lines, wanted := strings.Split(got, "\n"), strings.Split(string(want), "\n")
 	for i := range min(len(lines), len(wanted)) {
 		if lines[i] != wanted[i] {
-			t.Fatalf("%s:%d (-update writes it anew):\ngot  %s\nwant %s", file, i+1, lines[i], wanted[i])
+			t.Fatalf("%s:%d (-update writes it again):\ngot  %s\nwant %s", file, i+1, lines[i], wanted[i])
 		}
 	}
 	if len(lines) != len(wanted) {

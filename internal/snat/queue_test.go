@@ -81,6 +81,6 @@ func TestConnections(t *testing.T) {
 		}
 	}
 	if 1<<replicaBits < MaxReplicas || 1<<dstBits < MaxDestinations || replicaBits+dstBits+viaBits > 64 {
-		t.Error("what a file may ask for does not fit into a connection")
+		t.Error("what a file may request does not fit into a connection")
 	}
 }

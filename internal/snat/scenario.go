@@ -102,7 +102,7 @@ type Policy string
 const (
 	Keep     Policy = "keep"     // every replica keeps its connections, reconnects what it lost
 	Open     Policy = "open"     // connections arrive at a rate, whoever is served
-	Original Policy = "original" // the original tester: blocking connects, heartbeats afterwards, dies on a write error
+	Original Policy = "original" // the original tester: blocking connects, heartbeats afterwards, ends on a write error
 )
 
 // Traffic is how connections come and go. The zero value keeps connections for ever.
@@ -115,7 +115,7 @@ type Traffic struct {
 	Lifetime   time.Duration `yaml:"lifetime" default:"0"`                                     // mean lifetime; 0: for ever
 	Spread     string        `yaml:"spread" default:"exponential" values:"exponential, fixed"` // of lifetimes
 	RST        float64       `yaml:"rst" default:"0"`                                          // share of connections closed by RST
-	Abandoned  float64       `yaml:"abandoned" default:"0"`                                    // share of connections that nobody closes: the idle timer must
+	Abandoned  float64       `yaml:"abandoned" default:"0"`                                    // share of connections that neither side closes: the idle timer must
 	Heartbeat  time.Duration `yaml:"heartbeat" default:"15s"`                                  // original: INTERVAL of the client
 	Validate   time.Duration `yaml:"validate" default:"45s"`                                   // original: INTERVAL of the server
 	Balance    string        `yaml:"balance" default:"even" values:"even, random"`             // of connections over server nodes and servers; random as a hash does

@@ -279,7 +279,7 @@ func TestARunSaysWhatBrokeFirst(t *testing.T) {
 	}
 }
 
-// A UDP flow ends in silence: its port comes back after the idle time-out and the hold-down; nobody sends the first packet again.
+// A UDP flow ends in silence: its port comes back after the idle time-out and the hold-down; no program sends the first packet again.
 func TestUDPFlows(t *testing.T) {
 	for name, c := range map[string]struct {
 		path []snat.StageSpec

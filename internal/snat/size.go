@@ -124,7 +124,7 @@ func (z *sizing) holds(nodes, port, ips int) bool {
 	return z.enough(s, s.Plan())
 }
 
-// enough does not ask for what whole connections per replica add to the need.
+// enough does not request what whole connections per replica add to the need.
 func (z *sizing) enough(s Scenario, p Plan) bool {
 	return p.Holds >= z.need.Connections && (p.NodesPossible == 0 || s.most() <= p.NodesPossible) && (p.NewPerSecond == 0 || p.NewPerSecond >= z.need.Rate)
 }

@@ -152,7 +152,7 @@ func (p StageSpec) silent(st stage, idle, hold int64) stage {
 	return st
 }
 
-// azureLB gives each node its ports: by the table, or as many as were asked for, as far as the frontends go.
+// azureLB gives each node its ports: by the table, or as many as were requested, as far as the frontends go.
 func (s Scenario) azureLB(p StageSpec) stage {
 	ports := s.lbPorts(p)
 	st := stage{

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Bounds of a scenario, so that a file asks for no more than memory and arithmetic hold.
+// Bounds of a scenario, so that a file requests no more than memory and arithmetic hold.
 const (
 	MaxScenarios    = 1000
 	MaxNodes        = 100_000
@@ -170,7 +170,7 @@ func (s Scenario) Validate() error {
 	case s.Protocol != TCP && s.Protocol != UDP:
 		return fmt.Errorf("protocol: %q is neither tcp nor udp; write one of them", s.Protocol)
 	case s.Protocol == UDP && s.Traffic.Policy == Original:
-		return fmt.Errorf("protocol: the original tester speaks tcp; write another traffic policy")
+		return fmt.Errorf("protocol: the original tester uses tcp; write another traffic policy")
 	case s.Protocol == UDP && s.Traffic.RST > 0:
 		return fmt.Errorf("protocol: nothing closes a udp flow, so no share of them ends by rst; leave rst out")
 	case s.Kind != Exact && s.Kind != Ceiling && s.Kind != Transient:

@@ -82,7 +82,7 @@ type slot struct {
 	began      time.Duration // of the connect
 	lost       time.Duration // when it was lost, until it is back; 0: it was not
 	fd         int32
-	generation int32 // of the descriptor, which tells an old event from a new one
+	generation int32 // of the descriptor, which distinguishes an old event from a new one
 	seq, echo  uint32
 	beat       uint32 // tick of the next heartbeat
 	echoed     uint32 // tick of the last echo
@@ -104,6 +104,7 @@ type serverKey struct {
 type Client struct {
 	config    ClientConfig
 	epoll     int
+	ports     int // the range of source ports, as ipLocalPortRange takes it; 0: the kernel does not know that option
 	targets   []sockaddr
 	open      []int32 // unfinished connects of each target
 	bad       []bool  // of each target: it has failed since it last answered
@@ -145,6 +146,7 @@ func NewClient(config ClientConfig) (*Client, error) {
 		config: config, epoll: epoll, partial: map[int32][]byte{}, serverOf: map[serverKey]uint16{}, wall: time.Now, waiting: config.Wait,
 		ramp: newBucket(config.Rate, 0), churn: newBucket(config.Churn, 0),
 	}
+	c.ports = config.portRange()
 	for _, target := range config.Targets {
 		c.targets = append(c.targets, newSockaddr(target))
 	}
@@ -266,8 +268,10 @@ func (c *Client) socket(turn, family int) (fd int, err error) {
 		return -1, err
 	}
 	err = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-	if err == nil && c.config.PortLow > 0 {
-		err = unix.SetsockoptInt(fd, unix.IPPROTO_IP, ipLocalPortRange, int(c.config.PortLow)|int(c.config.PortHigh)<<16)
+	if err == nil && c.ports > 0 {
+		if err = unix.SetsockoptInt(fd, unix.IPPROTO_IP, ipLocalPortRange, c.ports); errors.Is(err, unix.ENOPROTOOPT) && c.config.PortLow == 0 {
+			c.ports, err = 0, nil
+		}
 	}
 	if err == nil && len(c.sources) > 0 {
 		// The port is chosen at the connect, for the whole 5-tuple: else all targets share one range.

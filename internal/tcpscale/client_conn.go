@@ -202,7 +202,7 @@ func (c *Client) broken(s *slot, err error) Failure {
 	return Reset
 }
 
-// silence tells a peer whose kernel acknowledges what we send, and whose program is silent, from a path that is.
+// silence distinguishes a peer whose kernel acknowledges what we send, and whose program is silent, from a path that is.
 func silence(fd int32) Failure {
 	info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 	if err == nil && info.Unacked == 0 {

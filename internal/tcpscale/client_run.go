@@ -11,7 +11,7 @@ import (
 type ClientRun struct {
 	Launcher Launcher             // of its workers
 	Config   ClientConfig         // of all workers together; Run is drawn
-	Workers  int                  // 0: as many as the open-file limit asks for
+	Workers  int                  // 0: as many as the open-file limit requires
 	Replicas int                  // clients as [ReplicaWorkers] makes them; 0: one
 	For      time.Duration        // as in [Hold]
 	Late     func() time.Duration // as in [Hold]
@@ -22,7 +22,7 @@ type ClientRun struct {
 	Started  func(*Group)         // is given the workers once all are ready; may be nil
 }
 
-// Run returns the final report, and an error if workers could not start or died.
+// Run returns the final report, and an error if workers could not start or ended.
 func (c *ClientRun) Run(ctx context.Context) (Report, error) {
 	files, err := RaiseFiles()
 	if err != nil {

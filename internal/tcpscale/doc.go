@@ -20,7 +20,7 @@
 //
 // The client says hello when TCP is up and counts a connection as established when the server's hello is there: a
 // connection that only sits in an accept queue is not one. Each heartbeat of the client is answered at once with its
-// sequence number and time (its own number grows from frame to frame, not by one: it is the worker's); a server that misses one sends its own, so that a loss in one direction is told from a
+// sequence number and time (its own number grows from frame to frame, not by one: it is the worker's); a server that misses one sends its own, so that a loss in one direction is distinguished from a
 // loss in both. After misses × period without an echo the client calls the connection silent, the server evicts it:
 // by the period that the client announced, never by its own, and says so before it resets. A client that has sent no more
 // than the server has received was late itself: it calls that starved, and not evicted. A stream that begins with a zero byte is plain: the

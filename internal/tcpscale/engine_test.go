@@ -43,7 +43,7 @@ func newPair(t *testing.T, change func(*ClientConfig, *ServerConfig)) *pair {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		p.server.Close() // first: nobody serves it any more, and the client would wait
+		p.server.Close() // first: no program serves it any more, and the client would wait
 		p.client.Close()
 	})
 	return p
@@ -314,7 +314,7 @@ func TestDrainDoesNotWaitForTheDeaf(t *testing.T) {
 
 // The ramp goes on past errors, over the other targets.
 func TestRefusedIsCountedAndTriedElsewhere(t *testing.T) {
-	nobody, release, err := Reserve(netip.MustParseAddrPort("127.0.0.1:0")) // bound, and nobody listens
+	nobody, release, err := Reserve(netip.MustParseAddrPort("127.0.0.1:0")) // bound, and no program listens
 	if err != nil {
 		t.Fatal(err)
 	}

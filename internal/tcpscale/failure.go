@@ -15,7 +15,7 @@ const (
 	Timeout                     // the SYN was never answered
 	Unanswered                  // TCP came up, the server's program never spoke
 	Reset                       // RST on an established connection
-	Closed                      // FIN that nobody asked for
+	Closed                      // FIN that was not requested
 	Silent                      // nothing came back for misses × period
 	OneWay                      // the heartbeats of the server arrive, ours do not
 	OutOfPorts                  // no free source port towards that target
@@ -24,7 +24,7 @@ const (
 	Unreachable                 // no route, or ICMP says so
 	NoPermission                // a local firewall or policy says no
 	Stalled                     // the peer has stopped reading
-	Protocol                    // the peer does not speak this protocol
+	Protocol                    // the peer does not follow this protocol
 	Evicted                     // the server gave it up, and said so: our heartbeats did not arrive there
 	Hung                        // the peer's kernel acknowledges what we send, its program does not answer
 	Starved                     // the server gave it up as this tester was not scheduled
@@ -49,11 +49,11 @@ func (f Failure) Remedy() string {
 		return ""
 	}
 	return [failureKinds]string{
-		"nobody listens there, or the balancer has no backend: check the address and 'weir tcp server'",
+		"no program listens there, or the balancer has no backend: check the address and 'weir tcp server'",
 		"the SYN was dropped without a word: a NAT's port quota, a full conntrack table, a firewall or a full SYN backlog; compare with 'weir snat plan', see nf_conntrack_count and 'nstat TcpExtListenDrops'",
 		"TCP came up and the program behind it did not accept: the server's open-file limit or a full accept queue; start it with more --workers",
-		"the connection was reset, and nobody said why: the server's process or machine ended; a server that still holds it, and evicts it later, points to a balancer or NAT on the way instead",
-		"the peer closed without being asked: a server stopped, or a balancer's idle time-out",
+		"the connection was reset, and no one said why: the server's process or machine ended; a server that still holds it, and evicts it later, points to a balancer or NAT on the way instead",
+		"the peer closed without a request: a server stopped, or a balancer's idle time-out",
 		"what we send is not even acknowledged: the path drops the flow, or the machine at its end is gone; if it begins after a fixed idle time, use a shorter --heartbeat than that",
 		"our bytes do not arrive while the server's do: asymmetric routing, or a box on the way that drops one direction",
 		"the source ports towards that target are used up: sysctl -w net.ipv4.ip_local_port_range='1024 65535', or more --sources or targets in --to",

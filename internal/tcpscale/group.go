@@ -22,7 +22,7 @@ import (
 type Group struct {
 	mu      sync.Mutex
 	workers []*groupWorker
-	ended   chan struct{} // closed when the first worker has ended without being asked
+	ended   chan struct{} // closed when the first worker has ended without a request
 	failure error
 	asked   bool
 	marks   int
@@ -187,7 +187,7 @@ func (c *Group) follow(w *groupWorker, out io.Reader) {
 	}
 }
 
-// Ended is closed when a worker has ended without being asked; Err says why.
+// Ended is closed when a worker has ended without a request; Err says why.
 func (c *Group) Ended() <-chan struct{} { return c.ended }
 
 // Updated gets a value after reports have come in.

@@ -11,7 +11,7 @@ type Launcher struct {
 	Do func(f func() error) error
 }
 
-// do runs f where the group's sockets are, and so where /proc/sys/net speaks of them.
+// do runs f where the group's sockets are, and so where /proc/sys/net describes them.
 func (p Launcher) do(f func() error) error {
 	if p.Do == nil {
 		return f()

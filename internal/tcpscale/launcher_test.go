@@ -13,6 +13,7 @@ import (
 
 // A server and a client in a namespace each: addresses, ports and the ceiling found are of those namespaces, not of ours.
 func TestRootGroupsInNamespaces(t *testing.T) {
+	t.Parallel()
 	lab := netlabtest.Up(t, netlab.Topology{
 		Name: "groups",
 		Namespaces: []netlab.Namespace{

@@ -22,50 +22,15 @@ func MergeReports(reports []Report) Report {
 	m.Connect, m.Detected, m.Reconnect, m.Marks = nil, nil, nil, nil
 	m.CPUSeconds, m.RSSBytes, m.TableBytes, m.BytesPerConnection, m.OtherPeers, m.Workers = 0, 0, 0, 0, 0, 0
 	m.Frozen, m.Void = 0, ""
-	type identity struct{ id, zone, generation string }
 	peers := map[identity]int{}
 	var user float64
 	for i := range reports {
 		r := &reports[i]
-		m.Workers += max(r.Workers, 1)
-		if r.At.After(m.At) {
-			m.At = r.At
-		}
-		if !r.BeganAt.IsZero() && (m.BeganAt.IsZero() || r.BeganAt.Before(m.BeganAt)) {
-			m.BeganAt = r.BeganAt
-		}
-		if r.FullAt.IsZero() || !m.FullAt.IsZero() && r.FullAt.After(m.FullAt) {
-			m.FullAt = r.FullAt // one that is not full: nor is the sum
-		}
-		addConnections(&m.Connections, r.Connections)
-		addTotals(&m.Totals, r.Totals)
-		addRates(&m.Rates, r.Rates)
-		m.Bytes.Sent += r.Bytes.Sent
-		m.Bytes.Received += r.Bytes.Received
-		addHeartbeats(&m.Heartbeats, r.Heartbeats)
-		m.Connect = mergeLatency(m.Connect, r.Connect)
-		m.Detected = mergeLatency(m.Detected, r.Detected)
-		m.Reconnect = mergeLatency(m.Reconnect, r.Reconnect)
-		m.Marks = mergeMarks(m.Marks, r.Marks)
-		m.CPUSeconds += r.CPUSeconds
-		m.RSSBytes += r.RSSBytes
-		m.TableBytes += r.TableBytes
-		if m.Frozen = max(m.Frozen, r.Frozen); r.Void != "" && r.Frozen >= m.Frozen {
-			m.Void = r.Void // the one that stood still longest
-		}
-		m.OtherPeers += r.OtherPeers
+		addReport(&m, r)
 		user += r.BytesPerConnection * float64(r.Connections.Established)
-		if len(r.Failures) > 0 && m.Failures == nil {
-			m.Failures = map[string]uint64{}
-		}
-		for kind, n := range r.Failures {
-			m.Failures[kind] += n
-		}
 		for _, p := range r.Peers {
 			peers[identity{p.ID, p.Zone, p.Generation}] += p.Connections
 		}
-		m.LimitsHit = append(m.LimitsHit, r.LimitsHit...)
-		m.Samples = append(m.Samples, r.Samples[:min(len(r.Samples), maxSamples-len(m.Samples))]...)
 	}
 	slices.Sort(m.LimitsHit)
 	m.LimitsHit = slices.Compact(m.LimitsHit)
@@ -78,6 +43,48 @@ func MergeReports(reports []Report) Report {
 		m.Peers = append(m.Peers, Peer{ID: p.id, Zone: p.zone, Generation: p.generation, Connections: peers[p]})
 	}
 	return m
+}
+
+// identity is what makes peers of two reports the same.
+type identity struct{ id, zone, generation string }
+
+// addReport adds what is a sum or an extreme over workers.
+func addReport(m, r *Report) {
+	m.Workers += max(r.Workers, 1)
+	if r.At.After(m.At) {
+		m.At = r.At
+	}
+	if !r.BeganAt.IsZero() && (m.BeganAt.IsZero() || r.BeganAt.Before(m.BeganAt)) {
+		m.BeganAt = r.BeganAt
+	}
+	if r.FullAt.IsZero() || !m.FullAt.IsZero() && r.FullAt.After(m.FullAt) {
+		m.FullAt = r.FullAt // if one is not full, the sum is not full
+	}
+	addConnections(&m.Connections, r.Connections)
+	addTotals(&m.Totals, r.Totals)
+	addRates(&m.Rates, r.Rates)
+	m.Bytes.Sent += r.Bytes.Sent
+	m.Bytes.Received += r.Bytes.Received
+	addHeartbeats(&m.Heartbeats, r.Heartbeats)
+	m.Connect = mergeLatency(m.Connect, r.Connect)
+	m.Detected = mergeLatency(m.Detected, r.Detected)
+	m.Reconnect = mergeLatency(m.Reconnect, r.Reconnect)
+	m.Marks = mergeMarks(m.Marks, r.Marks)
+	m.CPUSeconds += r.CPUSeconds
+	m.RSSBytes += r.RSSBytes
+	m.TableBytes += r.TableBytes
+	if m.Frozen = max(m.Frozen, r.Frozen); r.Void != "" && r.Frozen >= m.Frozen {
+		m.Void = r.Void // the one that stood still longest
+	}
+	m.OtherPeers += r.OtherPeers
+	if len(r.Failures) > 0 && m.Failures == nil {
+		m.Failures = map[string]uint64{}
+	}
+	for kind, n := range r.Failures {
+		m.Failures[kind] += n
+	}
+	m.LimitsHit = append(m.LimitsHit, r.LimitsHit...)
+	m.Samples = append(m.Samples, r.Samples[:min(len(r.Samples), maxSamples-len(m.Samples))]...)
 }
 
 func mergeLatency(sum, more *measure.Latency) *measure.Latency {

@@ -5,12 +5,13 @@ import (
 	"time"
 )
 
-// The client is stopped for 5 s: nobody is lost, every beat that was due counts from when it was due, and connections
+// The client is stopped for 5 s: no one is lost, every beat that was due counts from when it was due, and connections
 // whose beat was due later are not late.
 func TestLatencyCountsFromTheIntendedTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	for _, c := range []struct {
 		period       time.Duration
 		late, unsent uint64 // of 100 connections, at least, at most: those with a beat due in the stop

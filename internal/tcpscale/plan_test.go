@@ -1,11 +1,14 @@
 package tcpscale
 
 import (
+	"fmt"
 	"math"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestWorkersFor(t *testing.T) {
@@ -52,7 +55,7 @@ func TestClientWorkersSpread(t *testing.T) {
 	}
 }
 
-// Apart: a target and a range of source ports for each worker, so that nobody needs more addresses than the others.
+// Apart: a target and a range of source ports for each worker, so that no one needs more addresses than the others.
 func TestWorkersApart(t *testing.T) {
 	config, server := clientDefaults, ServerConfig{Apart: true}
 	for port := range uint16(52) {
@@ -122,7 +125,7 @@ func TestPlateausAreNamed(t *testing.T) {
 	nobody.Watch(0, &refused)
 	refused.Failures = map[string]uint64{"refused": 10}
 	if p := nobody.Watch(6*time.Second, &refused); p == nil || p.At != 0 || p.Kind != "refused" || p.Remedy != Refused.Remedy() || p.Ceiling != "no connection gets through" || !strings.Contains(p.Text, Refused.Remedy()) {
-		t.Errorf("nobody listens: %+v", p)
+		t.Errorf("no program listens: %+v", p)
 	}
 	if name, ok := share(7000); ok {
 		t.Errorf("7000 is %q", name)
@@ -131,7 +134,7 @@ func TestPlateausAreNamed(t *testing.T) {
 	r := Report{At: time.Unix(100, 0), Connections: Connections{Target: 10000, Established: 1024}}
 	f.Watch(0, &r)
 	if p := f.Watch(10*time.Second, &r); p != nil {
-		t.Errorf("a plateau, and nobody has reported since: %+v", p)
+		t.Errorf("a plateau, and no one has reported since: %+v", p)
 	}
 	r.At = time.Unix(106, 0)
 	if p := f.Watch(11*time.Second, &r); p == nil {
@@ -198,5 +201,31 @@ func TestRateLimitIsFound(t *testing.T) {
 		if math.Abs(got-c.want) > 2 {
 			t.Errorf("%s: %v a second, want %v", c.name, got, c.want)
 		}
+	}
+}
+
+// Where 14,116 connections have all even ports, the next one need not look through them again: a connect takes the next port of
+// either parity.
+func TestConnectsTakePortsOfBothParities(t *testing.T) {
+	var name unix.Utsname
+	var major, minor int
+	if err := unix.Uname(&name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Sscanf(string(name.Release[:]), "%d.%d", &major, &minor); err != nil || major < 6 || major == 6 && minor < 8 {
+		t.Skipf("Linux %s looks through the ports of one parity first", name.Release[:])
+	}
+	p := newPair(t, func(*ClientConfig, *ServerConfig) {})
+	p.up()
+	odd := 0
+	for i := range p.client.fresh {
+		address, err := unix.Getsockname(int(p.client.slots.at(i).fd))
+		if err != nil {
+			t.Fatal(err)
+		}
+		odd += address.(*unix.SockaddrInet4).Port % 2
+	}
+	if odd == 0 || odd == 100 {
+		t.Errorf("%d of 100 ports are odd", odd)
 	}
 }

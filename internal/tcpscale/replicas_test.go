@@ -8,6 +8,9 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 func TestReplicaWorkersAreClientsOfTheirOwn(t *testing.T) {
@@ -50,14 +53,14 @@ func TestReplicaWorkersAreClientsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// The sum says from its first report on who it is, whichever worker speaks first: another PID would be another client.
+// The sum says from its first report on who it is, whichever worker reports first: another PID would be another client.
 func TestMergedReportsKeepTheirIdentity(t *testing.T) {
 	workers := []*groupWorker{{cmd: &exec.Cmd{Process: &os.Process{Pid: 7}}, number: 4}, {cmd: &exec.Cmd{Process: &os.Process{Pid: 8}}, number: 5}}
 	if r := mergeWorkers(workers); r.Role != "" || r.PID != 0 {
 		t.Errorf("of nothing: %+v", r)
 	}
 	for i := range 2 {
-		number := 1 - i // the second one speaks first
+		number := 1 - i // the second one reports first
 		workers[number].report = &Report{Role: RoleClient, PID: 7 + number, Worker: 4 + number, FullAt: time.Now()}
 		if r := mergeWorkers(workers); r.PID != 7 || r.Worker != 4 || r.FullAt.IsZero() != (i == 0) {
 			t.Errorf("with %d reports: PID %d, worker %d, full at %v", i+1, r.PID, r.Worker, r.FullAt)
@@ -70,7 +73,8 @@ func TestReplicasAreSeenAsClients(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	server := startTestServer(t, "one", "127.0.0.1:0", 1)
+	t.Parallel()
+	server := startTestServer(t, here, "one", "127.0.0.1:0", 1)
 	config := clientDefaults
 	config.Targets, config.Connections, config.ID = server.Listen, 20, "pod"
 	var each []Report
@@ -92,21 +96,32 @@ func TestReplicasAreSeenAsClients(t *testing.T) {
 	}
 }
 
+// alone is where nobody else binds a port: a network namespace, if we may make one, and the test then runs beside others.
+func alone(t *testing.T) Launcher {
+	t.Helper()
+	if netlab.Privileged() != nil {
+		return here
+	}
+	lab := netlabtest.Up(t, netlab.Topology{Name: "alone", Namespaces: []netlab.Namespace{{Name: "alone"}}})
+	t.Parallel()
+	return Launcher{Command: workerCommand, Do: lab.Namespace("alone").Do}
+}
+
 // Of eight workers six begin. Where they come to the ceiling side by side none of them ever has its share: the others begin
 // all the same, and the ceiling is named.
 func TestCeilingBelowEveryShare(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	low, high := freePorts(t, 60)
-	server := startTestServer(t, "one", "127.0.0.1:0", 1)
+	place := alone(t)
+	server := startTestServer(t, place, "one", "127.0.0.1:0", 1)
 	config := clientDefaults
 	config.Targets, config.Connections, config.ID, config.Rate = server.Listen, 30, "pod", 60
-	config.Sources = []netip.Addr{netip.MustParseAddr("127.77.7.8")} // its ports are nobody else's
-	config.PortLow, config.PortHigh = low, high
+	config.Sources = []netip.Addr{netip.MustParseAddr("127.77.7.8")} // its ports are no other program's
+	_ = place.do(func() error { config.PortLow, config.PortHigh = freePorts(t, 60); return nil })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	run := ClientRun{Launcher: here, Config: config, Workers: 1, Replicas: 8, For: time.Second, Plateau: 2 * time.Second}
+	run := ClientRun{Launcher: place, Config: config, Workers: 1, Replicas: 8, For: time.Second, Plateau: 2 * time.Second}
 	sum, err := run.Run(ctx)
 	if err != nil || ctx.Err() != nil || sum.Plateau == nil || sum.Plateau.Kind != OutOfPorts.String() || sum.Connections.Established != 60 {
 		t.Fatalf("%v, %v: %+v, %+v", err, ctx.Err(), sum.Connections, sum.Plateau)
@@ -118,15 +133,15 @@ func TestWholeReplicasAtACeiling(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	low, high := freePorts(t, 100)
-	server := startTestServer(t, "one", "127.0.0.1:0", 1)
+	place := alone(t)
+	server := startTestServer(t, place, "one", "127.0.0.1:0", 1)
 	config := clientDefaults
 	config.Targets, config.Connections, config.ID = server.Listen, 30, "pod"
-	config.Sources = []netip.Addr{netip.MustParseAddr("127.77.7.7")} // its ports are nobody else's
-	config.PortLow, config.PortHigh = low, high
+	config.Sources = []netip.Addr{netip.MustParseAddr("127.77.7.7")} // its ports are no other program's
+	_ = place.do(func() error { config.PortLow, config.PortHigh = freePorts(t, 100); return nil })
 	var each []Report
 	run := ClientRun{
-		Launcher: here, Config: config, Workers: 1, Replicas: 8, For: time.Second, Plateau: 3 * time.Second,
+		Launcher: place, Config: config, Workers: 1, Replicas: 8, For: time.Second, Plateau: 3 * time.Second,
 		Each: func(reports []Report) { each = reports },
 	}
 	sum, err := run.Run(t.Context())

@@ -55,7 +55,7 @@ func backAfterKill(t *testing.T, p *pair, all []engine, servers []*Server, dead 
 	p.until("the loss is seen", func() bool { return c.Established < c.Target }, p.client)
 	for c.Established < c.Target && p.now < died+5*time.Minute {
 		p.now += tick
-		// What is under way arrives: a connect that nobody takes stays with a server that is full.
+		// What is under way arrives: a connect that no one takes stays with a server that is full.
 		p.poll(alive...)
 		p.until("answers", func() bool {
 			queued := 0
@@ -75,6 +75,7 @@ func TestLostConnectionsSpreadOverTheOthers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	p, servers, all := several(t, 1200, 280, 280, 280, 280, 280, 280) // 200 each, then 240
 	took := backAfterKill(t, p, all, servers, 5)
 	if took > time.Second {
@@ -91,11 +92,12 @@ func TestLostConnectionsSpreadOverTheOthers(t *testing.T) {
 }
 
 // Three of the others are full, and take connections into their accept queues only: they do not hold up the rest, and
-// nobody waits longer than a connect's time-out and a first back-off for each full one that he comes across.
+// no program waits longer than a connect's time-out and a first back-off for each full one that he comes across.
 func TestFullServersDoNotHoldUpTheRest(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	p, servers, all := several(t, 1200, 600, 600, 200, 200, 200, 200)
 	took := backAfterKill(t, p, all, servers, 5)
 	if n := p.client.count.connections.Established; n != 1200 || took > 40*time.Second {

@@ -114,7 +114,7 @@ func (s *Server) frame(fd int32, c *serverConn, f *frame) bool {
 	return false
 }
 
-// quiet is how long a connection may be silent before we speak up: half a period late.
+// quiet is how long a connection may be silent before we send a heartbeat: half a period late.
 func (s *Server) quiet(c *serverConn) uint32 { return uint32(c.period) + max(uint32(c.period)/2, 1) }
 
 // beat sends a heartbeat with the echo of the last one.
@@ -257,7 +257,7 @@ func (s *Server) step() uint32 {
 	return max(s.shortest/32, 1)
 }
 
-// sweep evicts who has been silent for as long as he may, and speaks to who has missed a heartbeat: once when he is half a
+// sweep evicts who has been silent for as long as he may, and sends a heartbeat to a peer that has missed a heartbeat: once when he is half a
 // period late, and again each period. Each such moment lies in one sweep only, so nothing has to be remembered of it. 16 B
 // a connection, looked through in order, cost less than a timer for each.
 func (s *Server) sweep(at uint32) {

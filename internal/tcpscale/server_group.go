@@ -9,11 +9,11 @@ import (
 // ServerGroup is a server of several workers on the same ports.
 type ServerGroup struct {
 	*Group
-	Listen  []netip.AddrPort // with the real port where 0 was asked for
+	Listen  []netip.AddrPort // with the real port where 0 was requested
 	release []func()
 }
 
-// StartServer reserves the addresses of the configuration and starts the workers on them. Nobody else may
+// StartServer reserves the addresses of the configuration and starts the workers on them. No one else may
 // listen there, not even another server of this kind.
 func StartServer(launcher Launcher, config ServerConfig, workers int) (_ *ServerGroup, err error) {
 	s := &ServerGroup{}

@@ -96,7 +96,7 @@ func listen(a netip.AddrPort, backlog int) (int, error) {
 	return fd, nil
 }
 
-// readNow reads from a non-blocking socket. It cannot block, so the scheduler is not told: at a million connections its
+// readNow reads from a non-blocking socket. It cannot block, so the scheduler is not informed: at a million connections its
 // hand-over of the processor around each call would show.
 func readNow(fd int32, b []byte) (int, error) {
 	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))

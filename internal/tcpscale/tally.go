@@ -34,7 +34,7 @@ func (t *tally) record(d time.Duration) {
 	}
 }
 
-// take returns pairs of a duration in ns and a count, and begins anew.
+// take returns pairs of a duration in ns and a count, and begins again.
 func (t *tally) take() [][2]int64 {
 	if len(t.used) == 0 {
 		return nil

@@ -35,7 +35,7 @@ const (
 	MaxMisses = 100
 )
 
-// modeEcho asks the server to answer payload with as much payload.
+// modeEcho requests the server to answer payload with as much payload.
 const modeEcho = 1
 
 // reasonSilent is why a server evicts: no heartbeat came for as long as the client announced.

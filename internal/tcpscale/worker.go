@@ -52,7 +52,7 @@ type engine interface {
 	descriptor() int
 	handle(events []unix.EpollEvent, now time.Duration)
 	advance(now time.Duration)
-	stood(from, to time.Duration) // the process was stopped meanwhile: that time is nobody's silence
+	stood(from, to time.Duration) // the process was stopped meanwhile: that time is no peer's silence
 	maxSleep() time.Duration
 	command(c Command)
 	done() bool
@@ -65,7 +65,7 @@ type engine interface {
 
 // RunWorker is the whole of a worker process: configuration and commands as JSON lines from in, reports to out: one a
 // second, and fewer while nothing happens but heartbeats, if the configuration says so.
-// It returns when it is told to stop, when in ends (the parent is gone), or when ctx ends.
+// It returns at the command to stop, when in ends (the parent is gone), or when ctx ends.
 func RunWorker(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines := bufio.NewReader(in)
 	encoder := json.NewEncoder(out)
@@ -75,7 +75,7 @@ func RunWorker(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	defer e.Close()
 	if err := encoder.Encode(WorkerMessage{Ready: true}); err != nil {
-		return fmt.Errorf("tell the parent: %w", err)
+		return fmt.Errorf("write to the parent: %w", err)
 	}
 	commands := make(chan Command)
 	go func() {
@@ -84,7 +84,7 @@ func RunWorker(ctx context.Context, in io.Reader, out io.Writer) error {
 		for {
 			var c Command
 			if decoder.Decode(&c) != nil {
-				return // the parent is gone, or speaks nonsense
+				return // the parent is gone, or its command is malformed
 			}
 			select {
 			case commands <- c:
@@ -124,7 +124,7 @@ const (
 	maxRounds = 64 // of events, until timers have their turn
 )
 
-// loopClock watches how long the loop was not scheduled. All times of an engine are real time; an engine is told of a stop
+// loopClock watches how long the loop was not scheduled. All times of an engine are real time; an engine learns of a stop
 // by stood, so that a machine without processor time for us does not look like peers that are silent.
 type loopClock struct {
 	last    time.Duration
@@ -162,15 +162,7 @@ func (c *loopClock) void(run time.Duration) string {
 func loop(ctx context.Context, e engine, commands <-chan Command, out io.Writer, calm time.Duration) error {
 	reports := make(chan []byte, 1)
 	written := make(chan error, 1)
-	go func() {
-		var err error
-		for line := range reports {
-			if err == nil {
-				_, err = out.Write(line)
-			}
-		}
-		written <- err
-	}()
+	go func() { written <- writeReports(out, reports) }()
 	start := time.Now()
 	events := make([]unix.EpollEvent, maxEvents)
 	meter := newMeter(start, e)
@@ -178,46 +170,26 @@ func loop(ctx context.Context, e engine, commands <-chan Command, out io.Writer,
 	meter.clock = &clock
 	next := time.Second
 	var failure error
-	for stop, asked := false, false; !stop && failure == nil && !e.done(); {
-		wait := e.maxSleep()
+	for stop, requested := false, false; !stop && failure == nil && !e.done(); {
 		var now time.Duration
-		// All that has come is read before anybody is judged by his silence.
-		// A tick begins on time: latencies count from there.
-		if wait >= tick {
-			wait -= time.Since(start) % tick
-		}
-		for range maxRounds {
-			n, err := epollWait(e.descriptor(), events, wait)
-			if err != nil && !errors.Is(err, unix.EINTR) {
-				failure = fmt.Errorf("epoll: %w", err)
-				break
-			}
-			now = time.Since(start)
-			if from, stop := clock.at(now, max(wait, 0)); stop {
-				e.stood(from, now)
-			}
-			e.handle(events[:max(n, 0)], now)
-			if wait = 0; n < len(events) {
-				break
-			}
-		}
+		now, failure = clock.handleEvents(e, events, start)
 		e.advance(now)
 		select {
 		case c, open := <-commands:
 			stop = !open || c.Op == OpStop
 			e.command(c)
 			if c.Op == OpMark {
-				asked = true // the parent waits for it
+				requested = true // the parent waits for it
 			}
 		case <-ctx.Done():
 			stop = true
 		default:
 		}
-		if urgent := asked || e.urgent(); (now >= next || urgent) && !stop {
+		if urgent := requested || e.urgent(); (now >= next || urgent) && !stop {
 			next = max(now.Truncate(time.Second)+time.Second, next)
 			// Where the parent is slow, the next one says it all.
 			if (urgent || meter.due(e, now, calm)) && len(reports) < cap(reports) {
-				asked = false
+				requested = false
 				reports <- meter.line(e, now, false)
 			}
 		}
@@ -225,6 +197,41 @@ func loop(ctx context.Context, e engine, commands <-chan Command, out io.Writer,
 	reports <- meter.line(e, time.Since(start), true)
 	close(reports)
 	return errors.Join(failure, <-written)
+}
+
+// writeReports writes until the channel closes. The result is the first error, after which nothing is written.
+func writeReports(out io.Writer, reports <-chan []byte) (err error) {
+	for line := range reports {
+		if err == nil {
+			_, err = out.Write(line)
+		}
+	}
+	return err
+}
+
+// handleEvents waits for events and handles all that have come, before a timer decides that a peer is silent. The result is
+// the time since start.
+func (c *loopClock) handleEvents(e engine, events []unix.EpollEvent, start time.Time) (now time.Duration, err error) {
+	wait := e.maxSleep()
+	// A tick begins on time: latencies count from there.
+	if wait >= tick {
+		wait -= time.Since(start) % tick
+	}
+	for range maxRounds {
+		n, err := epollWait(e.descriptor(), events, wait)
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			return now, fmt.Errorf("epoll: %w", err)
+		}
+		now = time.Since(start)
+		if from, stop := c.at(now, max(wait, 0)); stop {
+			e.stood(from, now)
+		}
+		e.handle(events[:max(n, 0)], now)
+		if wait = 0; n < len(events) {
+			break
+		}
+	}
+	return now, nil
 }
 
 // meter adds to a report what the process itself knows.

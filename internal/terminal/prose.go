@@ -6,7 +6,7 @@ import (
 )
 
 // Prose writes sentences and a newline. Where out is a terminal that is narrower than one of the lines, the lines of each
-// paragraph are filled anew to its width. An empty line separates paragraphs; an indented line is one of its own.
+// paragraph are filled again to its width. An empty line separates paragraphs; an indented line is one of its own.
 func Prose(out io.Writer, text string) error {
 	_, err := io.WriteString(out, filled(text, Width(out))+"\n")
 	return err

@@ -20,6 +20,7 @@ type Table struct {
 	out   io.Writer
 	right bool
 	text  bytes.Buffer
+	err   error // of the blocks that are printed
 }
 
 // NewTable writes to out. With right, cells are aligned to the right.
@@ -33,11 +34,20 @@ func (t *Table) Pair(name, format string, args ...any) {
 	fmt.Fprintf(t, "%s\t%s\n", name, fmt.Sprintf(format, args...))
 }
 
-// Flush prints what was written since the last Flush.
-func (t *Table) Flush() error {
+// End ends a block of lines: those that follow have columns of their own. A line without a tab ends one, too.
+func (t *Table) End() {
 	text := Fit(t.text.String(), Width(t.out), t.right)
 	t.text.Reset()
-	_, err := io.WriteString(t.out, text)
+	if t.err == nil {
+		_, t.err = io.WriteString(t.out, text)
+	}
+}
+
+// Flush prints what was written since the last Flush. Its error is also that of the blocks that have ended.
+func (t *Table) Flush() error {
+	t.End()
+	err := t.err
+	t.err = nil
 	return err
 }
 

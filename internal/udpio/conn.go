@@ -51,7 +51,7 @@ func (c *Conn) Stats() Stats {
 	}
 }
 
-// Overflowed asks the kernel how many datagrams found the receive buffer full since the socket was opened. It costs a
+// Overflowed queries the kernel how many datagrams found the receive buffer full since the socket was opened. It costs a
 // system call but nothing per datagram, for callers that do not need a current Stats.Dropped. It returns 0 after
 // Close.
 func (c *Conn) Overflowed() uint64 {

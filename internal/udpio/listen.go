@@ -32,6 +32,11 @@ type Config struct {
 	Coalesce bool
 	// OnlyIPv6 prevents an IPv6 wildcard socket from receiving IPv4.
 	OnlyIPv6 bool
+	// Join is the interface, by its index, on which the multicast group Addr is joined; 0: Addr is no group. The socket receives
+	// what came to the group by that interface, and shares the port with sockets that are Shared, or belong to other groups.
+	Join int
+	// Shared lets sockets with Join, of the same user, bind the port too.
+	Shared bool
 	// Steer selects the socket of the group for each datagram; nil leaves it to the kernel's hash of the 4-tuple.
 	Steer *Steering
 }
@@ -149,7 +154,12 @@ func open(config Config, reusePort bool) (_ *Conn, err error) {
 	if err := bind(fd, &sa, putSockaddr(&sa, addr, v6)); err != nil {
 		return nil, err
 	}
-	if config.Sockets > 1 && !reusePort {
+	if config.Join != 0 {
+		if err := join(fd, addr.Addr(), config.Join); err != nil {
+			return nil, err
+		}
+	}
+	if (config.Sockets > 1 || config.Shared) && !reusePort {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
 			return nil, fmt.Errorf("set SO_REUSEPORT: %w", err)
 		}
@@ -178,12 +188,17 @@ func (c *Conn) setOptions(reusePort bool) error {
 		value        int
 		optionalFail bool
 	}{
-		{reusePort, "SO_REUSEPORT", unix.SOL_SOCKET, unix.SO_REUSEPORT, 1, false},
+		{c.config.Join != 0, "SO_REUSEADDR", unix.SOL_SOCKET, unix.SO_REUSEADDR, 1, false},
+		{c.config.Join != 0, "SO_BINDTOIFINDEX", unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX, c.config.Join, false},
+		{reusePort || c.config.Join != 0, "SO_REUSEPORT", unix.SOL_SOCKET, unix.SO_REUSEPORT, 1, false},
 		{c.v6, "IPV6_V6ONLY", unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, boolInt(config.OnlyIPv6 || !c.wildcard), false},
 		{config.Drops, "SO_RXQ_OVFL", unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1, false},
 		{config.Coalesce, "UDP_GRO", unix.SOL_UDP, unix.UDP_GRO, 1, false},
 		{c.wildcard && !c.v6, "IP_PKTINFO", unix.IPPROTO_IP, unix.IP_PKTINFO, 1, false},
 		{c.wildcard && c.v6, "IPV6_RECVPKTINFO", unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1, false},
+		// Without these, a socket bound to every address receives what comes to the groups that any other program has joined.
+		{c.wildcard || config.Join != 0, "IP_MULTICAST_ALL", unix.IPPROTO_IP, unix.IP_MULTICAST_ALL, 0, false},
+		{(c.wildcard || config.Join != 0) && c.v6, "IPV6_MULTICAST_ALL", unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_ALL, 0, false},
 		{config.ReadBuffer > 0, "SO_RCVBUF", unix.SOL_SOCKET, unix.SO_RCVBUF, config.ReadBuffer, false},
 		{config.WriteBuffer > 0, "SO_SNDBUF", unix.SOL_SOCKET, unix.SO_SNDBUF, config.WriteBuffer, false},
 		// Beyond the system's limit; needs a privilege, but may fail.
@@ -197,6 +212,19 @@ func (c *Conn) setOptions(reusePort bool) error {
 		if err := unix.SetsockoptInt(c.fd, o.level, o.name, o.value); err != nil && !o.optionalFail {
 			return fmt.Errorf("set %s to %d: %w", o.what, o.value, err)
 		}
+	}
+	return nil
+}
+
+// join makes the socket a member of a multicast group on an interface.
+func join(fd int, group netip.Addr, device int) (err error) {
+	if group.Is4() {
+		err = unix.SetsockoptIPMreqn(fd, unix.IPPROTO_IP, unix.IP_ADD_MEMBERSHIP, &unix.IPMreqn{Multiaddr: group.As4(), Ifindex: int32(device)})
+	} else {
+		err = unix.SetsockoptIPv6Mreq(fd, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, &unix.IPv6Mreq{Multiaddr: group.As16(), Interface: uint32(device)})
+	}
+	if err != nil {
+		return fmt.Errorf("join multicast group %s on interface %d: %w", group.WithZone(""), device, err)
 	}
 	return nil
 }

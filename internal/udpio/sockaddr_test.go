@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A zone is a number where the kernel told the address, and a name where a person did.
+// A zone is a number where the kernel gave the address, and a name where a person did.
 func TestZones(t *testing.T) {
 	for _, zone := range []string{"1", "lo"} { // the loopback interface is the first of every network namespace
 		var sa sockaddr

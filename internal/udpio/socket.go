@@ -18,7 +18,7 @@ type Socket struct {
 }
 
 // Dial opens a socket of the family of peer. A connected socket sends without a route look-up, receives from peer
-// only, and learns from the network that nobody listens there (ECONNREFUSED from Send or Receive). An unconnected
+// only, and learns from the network that no program listens there (ECONNREFUSED from Send or Receive). An unconnected
 // socket receives from all addresses. Dial returns the bare errno: EMFILE, ENFILE, EAGAIN (no port left),
 // EADDRNOTAVAIL, ENETUNREACH.
 func Dial(peer netip.AddrPort, connected bool) (Socket, error) {
@@ -71,7 +71,7 @@ func (s *Socket) Connect(peer netip.AddrPort) error {
 }
 
 // Retarget connects the socket to another peer, or disconnects it, and keeps its port. Unlike Connect it lets the
-// kernel choose the source address anew. For a moment the socket receives nothing.
+// kernel choose the source address again. For a moment the socket receives nothing.
 func (s *Socket) Retarget(peer netip.AddrPort, connected bool) error {
 	local, err := s.LocalAddr()
 	if err != nil {

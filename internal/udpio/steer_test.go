@@ -267,7 +267,7 @@ func TestSocketRetarget(t *testing.T) {
 		send(a, false)
 		send(b, true)
 	}
-	// Nobody listens there: the network says so.
+	// No program listens there: the network says so.
 	gone := netip.AddrPortFrom(loopback4.Addr(), 9)
 	if err := socket.Retarget(gone, true); err != nil {
 		t.Fatal(err)
@@ -283,7 +283,7 @@ func TestSocketRetarget(t *testing.T) {
 		if err != unix.EAGAIN || time.Now().After(end) {
 			t.Fatalf("a closed port says %v", err)
 		}
-		if err := socket.Send([]byte("x")); err != nil && err != unix.ECONNREFUSED { // which a send may tell as well
+		if err := socket.Send([]byte("x")); err != nil && err != unix.ECONNREFUSED { // which a send may report as well
 			t.Fatal(err)
 		} else if err != nil {
 			break

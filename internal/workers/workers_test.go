@@ -78,7 +78,7 @@ func TestDoReachesEveryWorkerBeforeWhileAndAfterRun(t *testing.T) {
 	})
 }
 
-// A worker that breaks ends the others, and nobody who asked it something waits for ever.
+// A worker that breaks ends the others, and no one who asked it something waits for ever.
 func TestABrokenWorkerEndsAllAndStillAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lock, c, workers := newGroup(2)

@@ -162,7 +162,7 @@ function show(st) {
 
 const spans = { "5m": { seconds: 300, each: 900 }, "1h": { seconds: 3600, each: 5000 }, "24h": { seconds: 86400, each: 30000 } };
 
-// plots asks for what the plots show; each span has its pace, and a wish of the reader does not wait for it.
+// plots requests what the plots show; each span has its pace, and a wish of the reader does not wait for it.
 async function plots(atOnce) {
   const now = performance.now(), id = picked, of = span;
   if (!atOnce && (asking || now - lastHistory < spans[of].each)) return;
@@ -177,7 +177,7 @@ async function plots(atOnce) {
     const expected = id === "all" && state.expected ? h.clients.map(() => state.expected) : h.clients.map(() => null);
     connectionsPlot.set([h.clients, h.servers, expected], h.step_s, slots);
     eventsPlot.set([h.opened, h.lost, h.reconnected, h.failed], h.step_s, slots);
-  } catch { /* the badge tells */ } finally {
+  } catch { /* the badge shows it */ } finally {
     asking = false;
   }
 }

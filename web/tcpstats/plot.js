@@ -1,4 +1,4 @@
-// Line plots as SVG over the last span of time. Values are told on request: by the pointer, or with the arrow keys.
+// Line plots as SVG over the last span of time. Values are shown on request: by the pointer, or with the arrow keys.
 "use strict";
 
 const svgSpace = "http://www.w3.org/2000/svg";
@@ -31,7 +31,7 @@ class Plot {
   constructor(place, title, series) {
     this.title = title;
     this.series = series;
-    this.cursor = null; // index of the point asked for
+    this.cursor = null; // index of the point requested
     this.svg = shape("svg", { role: "img", tabindex: "0", height: "170" });
     this.legend = element("ul", { class: "legend" });
     this.items = series.map((s) => {

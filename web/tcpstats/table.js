@@ -157,8 +157,8 @@ function drawMatrix(place, note, m, words) {
     });
   });
   place.querySelectorAll("tfoot td").forEach((td, j) => setText(td, whole(sums[j])));
-  let text = "Connections of each client with each server, as the clients tell.";
-  if (m.rows.some((r) => r.by_peer)) text += " Rows “run …” are clients that do not report: the servers told of them.";
+  let text = "Connections of each client with each server, as the clients report.";
+  if (m.rows.some((r) => r.by_peer)) text += " Rows “run …” are clients that do not report: the servers reported them.";
   if (m.hidden) text += " " + whole(m.hidden) + " clients more are not shown.";
   setText(note, text);
 }

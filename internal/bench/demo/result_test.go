@@ -61,7 +61,7 @@ func TestScheduleHasWhatTheIssueAsks(t *testing.T) {
 		last = p.at
 	}
 	if plan := schedule(time.Minute); plan[4].kind != drain || plan[5].kind != natClear {
-		t.Error("no clear after the drain: nobody sees that the node gets no new clients")
+		t.Error("no clear after the drain: no one sees that the node gets no new clients")
 	}
 	if counts[natClear] != 3 || counts[rebalance] != 2 || counts[drain] != 1 || last > 5*time.Second {
 		t.Fatalf("%v, last at %s", counts, last)
@@ -99,7 +99,7 @@ func TestLossesAreBookedToTheirEvent(t *testing.T) {
 	}
 }
 
-// The page compares both kinds of clients in a plot, names the events there, and shows who talked to whom.
+// The page compares both kinds of clients in a plot, names the events there, and shows which client sent to which node.
 func TestPageShowsTheContrast(t *testing.T) {
 	r := proved()
 	for i := range 30 {

@@ -270,7 +270,7 @@ func (s *system) disturb(ctx context.Context, k kind, at time.Duration) v1.DemoE
 	return e
 }
 
-// tick asks every node. One that is too busy to answer counts as before and is in the error.
+// tick queries every node. One that is too busy to answer counts as before and is in the error.
 func (s *system) tick(ctx context.Context, snap client.Snapshot) (tick, error) {
 	t := tick{
 		at: snap.Elapsed.Seconds(), p50: snap.P50, p99: snap.P99,

@@ -20,7 +20,7 @@ type planned struct {
 }
 
 // schedule spreads 3 clears, 2 rebalances and 1 drain over the run: far enough apart that each shows in the plots, and
-// with a quiet start and end to compare with. The drain comes before the last clear, which then leaves nobody on that node.
+// with a quiet start and end to compare with. The drain comes before the last clear, which then leaves no one on that node.
 func schedule(run time.Duration) []planned {
 	at := func(percent int) time.Duration { return run * time.Duration(percent) / 100 }
 	return []planned{

@@ -80,7 +80,7 @@ func TestNFQLBGrid(t *testing.T) {
 			if near := max(0.01*r.collisions, r.resolution/2); math.Abs(float64(got.Collisions)-r.collisions) > near {
 				t.Errorf("%d collisions, measured %.0f", got.Collisions, r.collisions)
 			}
-			// A peak of few collisions is one event in minutes: it has no mean to speak of.
+			// A peak of few collisions is one event in minutes: it has no mean that means anything.
 			if math.Abs(float64(got.BucketsPeak)-r.peak) > 0.03*r.peak && r.collisions > 2e3 {
 				t.Errorf("peak %d, measured %.0f", got.BucketsPeak, r.peak)
 			}

@@ -95,7 +95,7 @@ func (r *comparison) measure(packets int) error {
 	return nil
 }
 
-// time times one program, whose last packet tells that it did what it should.
+// time times one program, whose last packet shows that it did what it should.
 func (r *comparison) time(name string, packets int, want uint32) (float64, error) {
 	ns, err := r.b.Time(r.program(name), &r.t, packets)
 	if err == nil && r.b.Verdict != want {

@@ -71,7 +71,7 @@ func verdict(c *Cell) string {
 	return "agrees"
 }
 
-// ceiling is what the tester called the plateau, without being told the plan.
+// ceiling is what the tester called the plateau, without knowing the plan.
 func ceiling(c *Cell) string {
 	for _, column := range []Column{c.Kernel, c.Weir} {
 		if column.SNATMeasured != nil && column.Ceiling != "" {

@@ -14,68 +14,80 @@ import (
 func PrintServices(w io.Writer, services []v1.ServiceStatus, tier []v1.MemberStatus) error {
 	table := terminal.NewTable(w, false)
 	for i := range services {
-		s := &services[i]
 		if i > 0 {
 			fmt.Fprintln(table)
 		}
-		mode := s.Mode
-		if s.Tunnel != "" {
-			mode += " over " + s.Tunnel
-		}
-		fmt.Fprintf(table, "service %s: %s, affinity %s, %s\n", s.Name, mode, s.Affinity, s.State)
-		if len(s.VIPs) > 0 {
-			fmt.Fprintf(table, "  VIPs: %s\n", strings.Join(s.VIPs, ", "))
-		}
-		for _, f := range s.Flows {
-			fmt.Fprintf(table, "  flow rule %d: %s\n", f.Place, f.Rule)
-		}
-		for j, layout := range s.CID {
-			number := ""
-			if len(s.CID) > 1 {
-				number = fmt.Sprintf(" layout %d", j)
-			}
-			fmt.Fprintf(table, "  CID%s: %s\n", number, layout)
-		}
-		if s.SNAT != "" {
-			fmt.Fprintf(table, "  source: %s\n", s.SNAT)
-		}
-		if s.Health != "" {
-			fmt.Fprintf(table, "  health: %s\n", s.Health)
-		}
-		if s.NewFlowRate > 0 {
-			fmt.Fprintf(table, "  new flows: at most %d per second\n", s.NewFlowRate)
-		}
-		if s.Hashing != "" {
-			fmt.Fprintf(table, "  hashing: %s\n", s.Hashing)
-		}
-		if s.NoBackendMark != nil {
-			fmt.Fprintf(table, "  without backend: mark %#x\n", *s.NoBackendMark)
-		}
-		if len(s.Timeouts) > 0 {
-			fmt.Fprintf(table, "  idle time-outs: %s\n", timeoutsText(s.Timeouts))
-		}
-		fmt.Fprintln(table, "  BACKEND\tADDRESS\tWEIGHT\tSHARE\tSTATE\tNODES")
-		for j := range s.Backends {
-			b := &s.Backends[j]
-			state := b.State
-			if b.Override != "" {
-				state += " (" + b.Override + ")"
-			}
-			fmt.Fprintf(table, "  %s\t%s\t%d\t%.1f%%\t%s\t%s\n", b.Name, backendAddress(b), b.Weight, 100*b.Share, state, layoutNodesText(b))
-		}
+		printOptions(table, &services[i])
+		printBackends(table, &services[i])
 	}
 	if len(tier) > 0 {
-		fmt.Fprintln(table, "\ntier of balancers, for fragments")
-		fmt.Fprintln(table, "  MEMBER\tMARK\tSHARE\t")
-		for _, m := range tier {
-			mark := fmt.Sprintf("%#x", m.Mark)
-			if m.Index != nil {
-				mark += fmt.Sprintf(" index %d", *m.Index)
-			}
-			fmt.Fprintf(table, "  %s\t%s\t%.1f%%\t%s\n", m.Name, mark, 100*m.Share, map[bool]string{true: "this one"}[m.Self])
-		}
+		printTier(table, tier)
 	}
 	return table.Flush()
+}
+
+// printOptions writes what a service does, a line each.
+func printOptions(table io.Writer, s *v1.ServiceStatus) {
+	mode := s.Mode
+	if s.Tunnel != "" {
+		mode += " over " + s.Tunnel
+	}
+	fmt.Fprintf(table, "service %s: %s, affinity %s, %s\n", s.Name, mode, s.Affinity, s.State)
+	if len(s.VIPs) > 0 {
+		fmt.Fprintf(table, "  VIPs: %s\n", strings.Join(s.VIPs, ", "))
+	}
+	for _, f := range s.Flows {
+		fmt.Fprintf(table, "  flow rule %d: %s\n", f.Place, f.Rule)
+	}
+	for j, layout := range s.CID {
+		number := ""
+		if len(s.CID) > 1 {
+			number = fmt.Sprintf(" layout %d", j)
+		}
+		fmt.Fprintf(table, "  CID%s: %s\n", number, layout)
+	}
+	if s.SNAT != "" {
+		fmt.Fprintf(table, "  source: %s\n", s.SNAT)
+	}
+	if s.Health != "" {
+		fmt.Fprintf(table, "  health: %s\n", s.Health)
+	}
+	if s.NewFlowRate > 0 {
+		fmt.Fprintf(table, "  new flows: at most %d per second\n", s.NewFlowRate)
+	}
+	if s.Hashing != "" {
+		fmt.Fprintf(table, "  hashing: %s\n", s.Hashing)
+	}
+	if s.NoBackendMark != nil {
+		fmt.Fprintf(table, "  without backend: mark %#x\n", *s.NoBackendMark)
+	}
+	if len(s.Timeouts) > 0 {
+		fmt.Fprintf(table, "  idle time-outs: %s\n", timeoutsText(s.Timeouts))
+	}
+}
+
+func printBackends(table io.Writer, s *v1.ServiceStatus) {
+	fmt.Fprintln(table, "  BACKEND\tADDRESS\tWEIGHT\tSHARE\tSTATE\tNODES")
+	for j := range s.Backends {
+		b := &s.Backends[j]
+		state := b.State
+		if b.Override != "" {
+			state += " (" + b.Override + ")"
+		}
+		fmt.Fprintf(table, "  %s\t%s\t%d\t%.1f%%\t%s\t%s\n", b.Name, backendAddress(b), b.Weight, 100*b.Share, state, layoutNodesText(b))
+	}
+}
+
+func printTier(table io.Writer, tier []v1.MemberStatus) {
+	fmt.Fprintln(table, "\ntier of balancers, for fragments")
+	fmt.Fprintln(table, "  MEMBER\tMARK\tSHARE\t")
+	for _, m := range tier {
+		mark := fmt.Sprintf("%#x", m.Mark)
+		if m.Index != nil {
+			mark += fmt.Sprintf(" index %d", *m.Index)
+		}
+		fmt.Fprintf(table, "  %s\t%s\t%.1f%%\t%s\n", m.Name, mark, 100*m.Share, map[bool]string{true: "this one"}[m.Self])
+	}
 }
 
 // AddressesText is what clients address, on one line.

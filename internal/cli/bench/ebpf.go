@@ -66,38 +66,13 @@ Medians, spreads and ratios to kernel routing and to the floor in the same round
   weir bench ebpf --live --hook xdp --families ipv4 --rounds 3 --duration 1s`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch f.hook {
-			case "xdp":
-				f.config.Hooks = []attach.Hook{attach.HookXDP}
-			case "tcx":
-				f.config.Hooks = []attach.Hook{attach.HookTCX}
-			case "both":
-			default:
-				return cli.UsageError(fmt.Errorf("--hook %q: give xdp, tcx or both", f.hook))
-			}
-			for _, name := range []string{"duration", "families", "report"} {
-				if !f.live && cmd.Flags().Changed(name) {
-					return cli.UsageError(fmt.Errorf("--%s is for --live", name))
-				}
-			}
-			if f.config.Flows < minBenchFlows || f.config.Flows > maxBenchFlows {
-				return cli.UsageError(fmt.Errorf("--flows %d: give %d to %d", f.config.Flows, minBenchFlows, maxBenchFlows))
+			if err := f.check(cmd); err != nil {
+				return cli.UsageError(err)
 			}
 			if f.live {
 				return runBenchLive(cmd, &f)
 			}
-			if err := privilege.Check(privilege.BenchEBPF); err != nil {
-				return err
-			}
-			f.config.Progress = func(what string) { fmt.Fprintln(cmd.ErrOrStderr(), "measure", what) }
-			results, err := programcost.Run(cmd.Context(), f.config)
-			if err != nil {
-				return err
-			}
-			if f.out.AsJSON {
-				return cli.PrintJSON(cmd.OutOrStdout(), results)
-			}
-			return printBenchEBPF(cmd.OutOrStdout(), results)
+			return runBenchEBPF(cmd, &f)
 		},
 	}
 	flags := cmd.Flags()
@@ -113,6 +88,44 @@ Medians, spreads and ratios to kernel routing and to the floor in the same round
 	measuring.AddReportFlag(cmd, &f.out.Report, "with --live: "+measuring.ReportUsage)
 	flags.BoolVar(&f.out.AsJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// check refuses flags that exclude each other, and takes the hook from its name.
+func (f *benchEBPFFlags) check(cmd *cobra.Command) error {
+	switch f.hook {
+	case "xdp":
+		f.config.Hooks = []attach.Hook{attach.HookXDP}
+	case "tcx":
+		f.config.Hooks = []attach.Hook{attach.HookTCX}
+	case "both":
+	default:
+		return fmt.Errorf("--hook %q: give xdp, tcx or both", f.hook)
+	}
+	for _, name := range []string{"duration", "families", "report"} {
+		if !f.live && cmd.Flags().Changed(name) {
+			return fmt.Errorf("--%s is for --live", name)
+		}
+	}
+	if f.config.Flows < minBenchFlows || f.config.Flows > maxBenchFlows {
+		return fmt.Errorf("--flows %d: give %d to %d", f.config.Flows, minBenchFlows, maxBenchFlows)
+	}
+	return nil
+}
+
+// runBenchEBPF measures the programs by test runs.
+func runBenchEBPF(cmd *cobra.Command, f *benchEBPFFlags) error {
+	if err := privilege.Check(privilege.BenchEBPF); err != nil {
+		return err
+	}
+	f.config.Progress = func(what string) { fmt.Fprintln(cmd.ErrOrStderr(), "measure", what) }
+	results, err := programcost.Run(cmd.Context(), f.config)
+	if err != nil {
+		return err
+	}
+	if f.out.AsJSON {
+		return cli.PrintJSON(cmd.OutOrStdout(), results)
+	}
+	return printBenchEBPF(cmd.OutOrStdout(), results)
 }
 
 func printBenchEBPF(out io.Writer, results []programcost.Result) error {

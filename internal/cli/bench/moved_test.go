@@ -46,7 +46,7 @@ func TestRootSteeredSessionsMove(t *testing.T) {
 				t.Errorf("%v changes of an address, want at least %d", n, 3*clients)
 			}
 			if n := figure(r, "lost sessions"); n != 0 {
-				t.Errorf("%v sessions lost or begun anew", n)
+				t.Errorf("%v sessions lost or begun again", n)
 			}
 			if r.Errors != 0 {
 				t.Errorf("%d requests failed", r.Errors)

@@ -14,42 +14,60 @@ import (
 	"github.com/weir-lb/weir/internal/cli"
 )
 
-// newBenchTrafficCommand is the two ends of `weir bench run nfqueue`.
+// newBenchTrafficCommand is the two ends of `weir bench run nfqueue`, and what other measurements send.
 func newBenchTrafficCommand() *cobra.Command {
-	var (
-		to, at       string
-		sources      []string
-		load         bench.Datagrams
-		size, rate   int
-		count        int
-		duration     time.Duration
-		parseSources = func() (list []netip.Addr, err error) {
-			for _, text := range sources {
-				source, err := netip.ParseAddr(text)
-				if err != nil {
-					return nil, cli.UsageError(fmt.Errorf("--source: %w", err))
-				}
-				list = append(list, source)
-			}
-			return list, nil
-		}
-	)
 	cmd := &cobra.Command{
 		Use: "traffic", Short: "Ends of a measurement", Hidden: true,
 		Example: `  weir bench traffic sink --at 127.0.0.1:9001 --size 64`,
 		Args:    cli.NoSuchCommand, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	send := &cobra.Command{
+	cmd.AddCommand(newTrafficSendCommand(), newTrafficPingCommand(), newTrafficSinkCommand(),
+		newBenchTrafficTurnCommand(), newBenchTrafficAttackCommand(), newBenchTrafficHandshakesCommand())
+	return cmd
+}
+
+// trafficFlags are the flags that sending datagrams and measuring round trips share.
+type trafficFlags struct {
+	to       string
+	sources  []string
+	duration time.Duration
+}
+
+func (f *trafficFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.to, "to", "", "where to")
+	cmd.Flags().StringSliceVar(&f.sources, "source", nil, "addresses to send from")
+	cli.DurationVar(cmd.Flags(), &f.duration, "duration", time.Second, "how long")
+}
+
+func (f *trafficFlags) parse() (sources []netip.Addr, to netip.AddrPort, err error) {
+	for _, text := range f.sources {
+		source, err := netip.ParseAddr(text)
+		if err != nil {
+			return nil, to, cli.UsageError(fmt.Errorf("--source: %w", err))
+		}
+		sources = append(sources, source)
+	}
+	if to, err = netip.ParseAddrPort(f.to); err != nil {
+		return nil, to, cli.UsageError(fmt.Errorf("--to: %w", err))
+	}
+	return sources, to, nil
+}
+
+func addSizeFlag(cmd *cobra.Command, size *int) {
+	cmd.Flags().IntVar(size, "size", 64, "bytes of payload")
+}
+
+func newTrafficSendCommand() *cobra.Command {
+	var f trafficFlags
+	var load bench.Datagrams
+	cmd := &cobra.Command{
 		Use: "send", Short: "Send datagrams and say how many", Hidden: true, Args: cobra.NoArgs,
 		Example: `  weir bench traffic send --source 127.0.0.1 --to 127.0.0.1:9001 --size 64 --rate 1000 --duration 1s`,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if load.Sources, err = parseSources(); err != nil {
+			if load.Sources, load.To, err = f.parse(); err != nil {
 				return err
 			}
-			if load.To, err = netip.ParseAddrPort(to); err != nil {
-				return cli.UsageError(fmt.Errorf("--to: %w", err))
-			}
-			load.Size, load.Rate, load.Duration = size, rate, duration
+			load.Duration = f.duration
 			sent, err := load.Send(cmd.Context())
 			if err != nil {
 				return err
@@ -57,26 +75,39 @@ func newBenchTrafficCommand() *cobra.Command {
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(sent)
 		},
 	}
-	ping := &cobra.Command{
+	f.add(cmd)
+	addSizeFlag(cmd, &load.Size)
+	cmd.Flags().IntVar(&load.Rate, "rate", 0, "a second; 0: as many as can be")
+	return cmd
+}
+
+func newTrafficPingCommand() *cobra.Command {
+	var f trafficFlags
+	var count int
+	cmd := &cobra.Command{
 		Use: "ping", Short: "Measure round trips to an echo", Hidden: true, Args: cobra.NoArgs,
 		Example: `  weir bench traffic ping --source 127.0.0.1 --to 127.0.0.1:7007 --count 3`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			list, err := parseSources()
+			sources, to, err := f.parse()
 			if err != nil {
 				return err
 			}
-			target, err := netip.ParseAddrPort(to)
-			if err != nil {
-				return cli.UsageError(fmt.Errorf("--to: %w", err))
-			}
-			trips, err := bench.PingPong(cmd.Context(), list, target, count, duration)
+			trips, err := bench.PingPong(cmd.Context(), sources, to, count, f.duration)
 			if err != nil {
 				return err
 			}
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(trips)
 		},
 	}
-	sink := &cobra.Command{
+	f.add(cmd)
+	cmd.Flags().IntVar(&count, "count", 0, "round trips of each source; 0: until the time is over")
+	return cmd
+}
+
+func newTrafficSinkCommand() *cobra.Command {
+	var at string
+	var size int
+	cmd := &cobra.Command{
 		Use: "sink", Short: "Count datagrams until standard input ends", Hidden: true, Args: cobra.NoArgs,
 		Example: `  weir bench traffic sink --at 127.0.0.1:9001 --size 64`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -97,18 +128,8 @@ func newBenchTrafficCommand() *cobra.Command {
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(got)
 		},
 	}
-	for _, c := range []*cobra.Command{send, ping} {
-		c.Flags().StringVar(&to, "to", "", "where to")
-		c.Flags().StringSliceVar(&sources, "source", nil, "addresses to send from")
-		cli.DurationVar(c.Flags(), &duration, "duration", time.Second, "how long")
-	}
-	for _, c := range []*cobra.Command{send, sink} {
-		c.Flags().IntVar(&size, "size", 64, "bytes of payload")
-	}
-	send.Flags().IntVar(&rate, "rate", 0, "a second; 0: as many as can be")
-	ping.Flags().IntVar(&count, "count", 0, "round trips of each source; 0: until the time is over")
-	sink.Flags().StringVar(&at, "at", "", "where to listen")
-	cmd.AddCommand(send, ping, sink, newBenchTrafficTurnCommand(), newBenchTrafficAttackCommand(), newBenchTrafficHandshakesCommand())
+	addSizeFlag(cmd, &size)
+	cmd.Flags().StringVar(&at, "at", "", "where to listen")
 	return cmd
 }
 

@@ -62,8 +62,8 @@ func newBenchTrafficTurnCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&server, "server", "", "TURN server; none: plain UDP")
-	flags.BoolVar(&config.Stream, "tcp", false, "speak TCP with the TURN server")
-	flags.BoolVar(&config.DTLS, "dtls", false, "speak DTLS with the TURN server, and trust its certificate")
+	flags.BoolVar(&config.Stream, "tcp", false, "use TCP to the TURN server")
+	flags.BoolVar(&config.DTLS, "dtls", false, "use DTLS to the TURN server, and trust its certificate")
 	flags.StringVar(&config.User, "user", "", "long-term credential")
 	flags.StringVar(&config.Password, "password", "", "long-term credential")
 	flags.StringSliceVar(&to, "to", nil, "plain UDP: where client i sends, in turns (default the sink)")

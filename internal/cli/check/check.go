@@ -3,6 +3,7 @@ package check
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -45,10 +46,15 @@ func eachError(err error) []error {
 	return []error{err}
 }
 
+// checkFlags are the flags of `weir check`.
+type checkFlags struct {
+	file     cli.ConfigFile
+	datapath string
+	json     bool
+}
+
 func newCheckCommand() *cobra.Command {
-	var file cli.ConfigFile
-	var datapath string
-	var asJSON bool
+	var f checkFlags
 	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Check a configuration file of any part of Weir and show what it means",
@@ -76,95 +82,61 @@ A service that steers by connection id:
     backends:
     - {name: a, address: 10.0.0.11, port: 5684, nodes: [1]}
     - {name: b, address: 10.0.0.12, port: 5684, nodes: [2]}`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			caps := lb.CheckCaps()
-			if datapath != "" {
-				var err error
-				if caps, err = balancing.Caps(datapath); err != nil {
-					return cli.UsageError(err)
-				}
-			}
-			result, err := checkFile(file.Path, caps)
-			out := cmd.OutOrStdout()
-			if asJSON {
-				if encodeErr := cli.PrintJSON(out, result); encodeErr != nil {
-					return encodeErr
-				}
-				if err != nil {
-					return &cli.ExitError{Code: cli.ExitFailure} // the error is in the JSON
-				}
-				return nil
-			}
-			if err != nil {
-				return allErrors{err}
-			}
-			for _, warning := range result.Warnings {
-				fmt.Fprintln(cmd.ErrOrStderr(), "warning:", warning)
-			}
-			switch {
-			case result.Gateway != nil:
-				return files.PrintGateway(out, result.Gateway)
-			case result.Node != "":
-				_, err := fmt.Fprintf(out, "configuration of weir coap server: %s\n", result.Node)
-				return err
-			case len(result.Scenario) > 0:
-				_, err := fmt.Fprintf(out, "%d scenarios of weir snat: %s\n", len(result.Scenario), strings.Join(result.Scenario, "; "))
-				return err
-			}
-			return balancing.PrintServices(out, result.Services, result.Tier)
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return runCheck(cmd, &f) },
 	}
-	file.Add(cmd, "")
-	cmd.Args = file.Required
-	cmd.Flags().StringVar(&datapath, "datapath", "", "also check that this data path can do it: ebpf, nfqueue or udp")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	f.file.Add(cmd, "")
+	cmd.Args = f.file.Required
+	cmd.Flags().StringVar(&f.datapath, "datapath", "", "also check that this data path can do it: ebpf, nfqueue or udp")
+	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
 	return cmd
+}
+
+func runCheck(cmd *cobra.Command, f *checkFlags) error {
+	caps := lb.CheckCaps()
+	if f.datapath != "" {
+		var err error
+		if caps, err = balancing.Caps(f.datapath); err != nil {
+			return cli.UsageError(err)
+		}
+	}
+	result, err := checkFile(f.file.Path, caps)
+	if f.json {
+		if encodeErr := cli.PrintJSON(cmd.OutOrStdout(), result); encodeErr != nil {
+			return encodeErr
+		}
+		if err != nil {
+			return &cli.ExitError{Code: cli.ExitFailure} // the error is in the JSON
+		}
+		return nil
+	}
+	if err != nil {
+		return allErrors{err}
+	}
+	for _, warning := range result.Warnings {
+		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", warning)
+	}
+	return printChecked(cmd.OutOrStdout(), result)
+}
+
+// printChecked writes what a good file means.
+func printChecked(out io.Writer, result *checkResult) error {
+	switch {
+	case result.Gateway != nil:
+		return files.PrintGateway(out, result.Gateway)
+	case result.Node != "":
+		_, err := fmt.Fprintf(out, "configuration of weir coap server: %s\n", result.Node)
+		return err
+	case len(result.Scenario) > 0:
+		_, err := fmt.Fprintf(out, "%d scenarios of weir snat: %s\n", len(result.Scenario), strings.Join(result.Scenario, "; "))
+		return err
+	}
+	return balancing.PrintServices(out, result.Services, result.Tier)
 }
 
 // checkFile decodes and compiles one file. The result says the same as the error.
 func checkFile(path string, caps lb.Caps) (*checkResult, error) {
 	result := &checkResult{File: path, Datapath: caps.Name}
-	err := func() error {
-		text, err := config.Once(path)
-		if err != nil {
-			return err
-		}
-		result.Kind = kindOf(text)
-		switch result.Kind {
-		case kindKubernetes:
-			return fmt.Errorf("%s: a Kubernetes manifest, not a file of Weir; check it with kubectl apply --dry-run=server -f %s", path, path)
-		case kindNode:
-			result.Node, err = checkNode(path, text)
-			return err
-		case kindScenarios:
-			scenarios, err := files.Scenarios(path, text)
-			result.Scenario = files.ScenarioNames(scenarios)
-			var usage *cli.ExitError
-			if errors.As(err, &usage) {
-				err = usage.Err // the file is wrong, not the command line
-			}
-			return err
-		case kindGateway, kindSTUNner:
-			plan, err := files.Gateway(path, text)
-			if err != nil {
-				return err
-			}
-			summary := plan.Summary()
-			result.Gateway, result.Warnings = &summary, plan.Notes
-			return plan.Check()
-		}
-		spec, document, err := config.Decode[lb.Spec](path, text)
-		if err != nil {
-			return err
-		}
-		snapshot, err := lb.Compile(spec, nil, caps)
-		if err != nil {
-			return control.Locate(err, document)
-		}
-		result.Services, result.Tier = control.Describe(snapshot, nil), control.DescribeTier(snapshot)
-		result.Warnings = spec.Warnings()
-		return nil
-	}()
+	err := checkText(result, caps)
 	result.OK = err == nil
 	if err != nil {
 		for _, one := range eachError(err) {
@@ -182,6 +154,50 @@ func checkFile(path string, caps lb.Caps) (*checkResult, error) {
 		}
 	}
 	return result, err
+}
+
+// checkText fills the result with what the file means, up to the first error.
+func checkText(result *checkResult, caps lb.Caps) error {
+	path := result.File
+	text, err := config.Once(path)
+	if err != nil {
+		return err
+	}
+	result.Kind = kindOf(text)
+	switch result.Kind {
+	case kindKubernetes:
+		return fmt.Errorf("%s: a Kubernetes manifest, not a file of Weir; check it with kubectl apply --dry-run=server -f %s", path, path)
+	case kindNode:
+		result.Node, err = checkNode(path, text)
+		return err
+	case kindScenarios:
+		scenarios, err := files.Scenarios(path, text)
+		result.Scenario = files.ScenarioNames(scenarios)
+		var usage *cli.ExitError
+		if errors.As(err, &usage) {
+			err = usage.Err // the file is wrong, not the command line
+		}
+		return err
+	case kindGateway, kindSTUNner:
+		plan, err := files.Gateway(path, text)
+		if err != nil {
+			return err
+		}
+		summary := plan.Summary()
+		result.Gateway, result.Warnings = &summary, plan.Notes
+		return plan.Check()
+	}
+	spec, document, err := config.Decode[lb.Spec](path, text)
+	if err != nil {
+		return err
+	}
+	snapshot, err := lb.Compile(spec, nil, caps)
+	if err != nil {
+		return control.Locate(err, document)
+	}
+	result.Services, result.Tier = control.Describe(snapshot, nil), control.DescribeTier(snapshot)
+	result.Warnings = spec.Warnings()
+	return nil
 }
 
 // Family is weir check.

@@ -132,7 +132,7 @@ func StartBinary(t testing.TB, binary, name string, args ...string) *Process {
 	return StartBy(t, StartChild, binary, name, args...)
 }
 
-// StartChild starts a process that the kernel kills when this one dies.
+// StartChild starts a process that the kernel kills when this one ends.
 func StartChild(cmd *exec.Cmd) error {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -234,7 +234,7 @@ func (p *Process) Alive() {
 	}
 }
 
-// Status asks for the status and decodes it.
+// Status requests the status and decodes it.
 func (p *Process) Status(into any) {
 	p.T.Helper()
 	if err := p.Admin.Get(p.T.Context(), "/status", nil, into); err != nil {

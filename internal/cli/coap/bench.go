@@ -3,6 +3,7 @@ package coap
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -84,30 +85,29 @@ The exit code is 1 if a request or a session was lost or a request failed, unles
 	return cmd
 }
 
-func runCoapBench(cmd *cobra.Command, uri string, f *coapBenchFlags) error {
+// check refuses what cannot be meant and completes the load.
+func (f *coapBenchFlags) check(uri string) error {
 	if _, err := client.ParseTarget(uri); err != nil {
-		return cli.UsageError(err)
+		return err
 	}
 	own, err := f.security()
 	if err != nil {
-		return cli.UsageError(err)
+		return err
 	}
-	if f.lines != "weir" && f.lines != "original" {
-		return cli.UsageError(fmt.Errorf("--progress: %q; use weir or original", f.lines))
-	}
-	if f.payload < 0 || f.payload > 8000 {
-		return cli.UsageError(fmt.Errorf("--payload-size: %d is not between 0 and 8000", f.payload))
-	}
-	if f.load.Clients < 1 {
-		return cli.UsageError(fmt.Errorf("--clients: %d; give at least 1", f.load.Clients))
-	}
-	if f.load.RebindShare <= 0 {
-		return cli.UsageError(fmt.Errorf("--rebind-share: %g; give more than 0, or leave --rebind-every out", f.load.RebindShare))
+	switch {
+	case f.lines != "weir" && f.lines != "original":
+		return fmt.Errorf("--progress: %q; use weir or original", f.lines)
+	case f.payload < 0 || f.payload > 8000:
+		return fmt.Errorf("--payload-size: %d is not between 0 and 8000", f.payload)
+	case f.load.Clients < 1:
+		return fmt.Errorf("--clients: %d; give at least 1", f.load.Clients)
+	case f.load.RebindShare <= 0:
+		return fmt.Errorf("--rebind-share: %g; give more than 0, or leave --rebind-every out", f.load.RebindShare)
 	}
 	for _, text := range f.from {
 		address, err := netip.ParseAddr(text)
 		if err != nil {
-			return cli.UsageError(fmt.Errorf("--from: %w; write addresses of this machine, as 10.0.0.2,10.0.0.3", err))
+			return fmt.Errorf("--from: %w; write addresses of this machine, as 10.0.0.2,10.0.0.3", err)
 		}
 		f.load.From = append(f.load.From, address)
 	}
@@ -118,43 +118,53 @@ func runCoapBench(cmd *cobra.Command, uri string, f *coapBenchFlags) error {
 		f.load.LiveEvery = 10 * time.Second
 	}
 	f.load.Payload = []byte(strings.Repeat("weir", f.payload/4+1)[:f.payload])
-	if err := f.load.Validate(); err != nil {
-		return cli.UsageError(err)
-	}
-	progress := cmd.OutOrStdout()
-	if f.json {
-		progress = cmd.ErrOrStderr()
-	}
-	started, lines, begun := false, 0, time.Now()
-	result, err := client.Bench(cmd.Context(), f.load, func(s client.Snapshot) {
+	return f.load.Validate()
+}
+
+// progress returns what prints a line of progress for each snapshot, the first of which says that all clients are connected.
+func (f *coapBenchFlags) progress(out io.Writer, begun time.Time) func(client.Snapshot) {
+	started, lines := false, 0
+	return func(s client.Snapshot) {
 		if f.quiet {
 			return
 		}
 		if !started {
 			started = true
 			setup := time.Since(begun)
-			fmt.Fprintln(progress, "Benchmark clients, first request successful.")
-			fmt.Fprintf(progress, "Benchmark clients created. %d ms, %.0f clients/s\n", setup.Milliseconds(), float64(f.load.Clients)/setup.Seconds())
-			fmt.Fprintln(progress, "Benchmark started.")
+			fmt.Fprintln(out, "Benchmark clients, first request successful.")
+			fmt.Fprintf(out, "Benchmark clients created. %d ms, %.0f clients/s\n", setup.Milliseconds(), float64(f.load.Clients)/setup.Seconds())
+			fmt.Fprintln(out, "Benchmark started.")
 			return
 		}
 		// The last interval is shorter than the others, so its rate means nothing.
 		if s.Period >= time.Second/2 || lines == 0 {
 			lines++
 			if f.lines == "original" {
-				fmt.Fprintf(progress, "[%04d]: ", lines)
+				fmt.Fprintf(out, "[%04d]: ", lines)
 			}
-			fmt.Fprintln(progress, s.Line())
+			fmt.Fprintln(out, s.Line())
 		}
-	})
+	}
+}
+
+func runCoapBench(cmd *cobra.Command, uri string, f *coapBenchFlags) error {
+	if err := f.check(uri); err != nil {
+		return cli.UsageError(err)
+	}
+	out := cmd.OutOrStdout()
+	if f.json {
+		out = cmd.ErrOrStderr()
+	}
+	begun := time.Now()
+	result, err := client.Bench(cmd.Context(), f.load, f.progress(out, begun))
 	if err != nil {
 		return err
 	}
 	if f.json {
 		err = json.NewEncoder(cmd.OutOrStdout()).Encode(benchResult(uri, f, begun, &result))
 	} else {
-		fmt.Fprintln(progress)
-		err = result.Print(cmd.OutOrStdout())
+		fmt.Fprintln(out)
+		err = result.Print(out)
 	}
 	if s := &result.Stats; err == nil && !f.allowErrors && s.Errors+s.LostSessions > 0 {
 		return fmt.Errorf("%d requests lost, %d failed, %d sessions lost, %d handshakes failed", s.Lost, s.Failed, s.LostSessions, s.HandshakeErrors)

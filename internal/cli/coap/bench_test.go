@@ -23,7 +23,7 @@ func loaded(t *testing.T, args ...string) v1.CoAPBenchStats {
 	return r.Stats
 }
 
-// told reads the statistics of a resource.
+// counts reads the statistics of a resource.
 func told(t *testing.T, uri, format string, into ...any) {
 	t.Helper()
 	out, _, err := clitest.Both(t, "coap", "post", uri, "--json")
@@ -77,7 +77,7 @@ func TestBenchReverseRequest(t *testing.T) {
 	}
 }
 
-// Sessions are resumed by the benchmark, each as often as it is made anew, and both sides count the same; without the option, or by
+// Sessions are resumed by the benchmark, each as often as it is made again, and both sides count the same; without the option, or by
 // a server that does not offer it, none is.
 func TestBenchResumes(t *testing.T) {
 	clitest.TakesSeconds(t)

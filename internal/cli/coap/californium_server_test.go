@@ -31,7 +31,7 @@ func TestCaliforniumServer(t *testing.T) {
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
-	for ctx.Err() == nil { // it is not told when it listens
+	for ctx.Err() == nil { // it does not report when it listens
 		if _, err = client.Do(ctx, client.RequestConfig{URI: "coaps://" + address + "/", Timeout: 2 * time.Second}); err == nil {
 			return
 		}

@@ -22,8 +22,8 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-// californium is a Californium client driven over its standard input; see testdata/californium.
-type californium struct {
+// peer is a program driven over its standard input; see testdata/californium and testdata/peers.
+type peer struct {
 	t       testing.TB
 	in      io.WriteCloser
 	out     *bufio.Scanner
@@ -87,15 +87,22 @@ func buildCalifornium(t testing.TB) string {
 }
 
 // startCalifornium starts a client with one DTLS session and socket for all its requests.
-func startCalifornium(t testing.TB, cidLength int, identity, secret, suite string) *californium {
+func startCalifornium(t testing.TB, cidLength int, identity, secret, suite string) *peer {
 	t.Helper()
 	return startJava(t, "weir.Client", strconv.Itoa(cidLength), identity, secret, suite)
 }
 
 // startJava runs a class of the harness until the test ends.
-func startJava(t testing.TB, class string, args ...string) *californium {
+func startJava(t testing.TB, class string, args ...string) *peer {
 	t.Helper()
-	process := exec.Command("java", append([]string{"-Xmx128m", "-cp", buildCalifornium(t), class}, args...)...)
+	c := runPeer(t, exec.Command("java", append([]string{"-Xmx128m", "-cp", buildCalifornium(t), class}, args...)...))
+	c.ready()
+	return c
+}
+
+// runPeer runs a program until the test ends.
+func runPeer(t testing.TB, process *exec.Cmd) *peer {
+	t.Helper()
 	process.Stderr = os.Stderr
 	in, err := process.StdinPipe()
 	if err != nil {
@@ -108,29 +115,34 @@ func startJava(t testing.TB, class string, args ...string) *californium {
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
 	}
-	c := &californium{t: t, in: in, out: bufio.NewScanner(out), process: process}
+	c := &peer{t: t, in: in, out: bufio.NewScanner(out), process: process}
 	t.Cleanup(func() {
 		in.Close() // ends it
 		dead := time.AfterFunc(30*time.Second, func() { _ = process.Process.Kill() })
 		defer dead.Stop()
 		_ = process.Wait()
 	})
-	if line := c.line(); line != "READY" {
-		t.Fatalf("californium says %q", line)
-	}
 	return c
 }
 
-func (c *californium) line() string {
+// ready waits until the program says so.
+func (c *peer) ready() {
+	c.t.Helper()
+	if line := c.line(); line != "READY" {
+		c.t.Fatalf("%s says %q", c.process.Path, line)
+	}
+}
+
+func (c *peer) line() string {
 	c.t.Helper()
 	if !c.out.Scan() {
-		c.t.Fatalf("californium ended: %v", c.out.Err())
+		c.t.Fatalf("%s ended: %v", c.process.Path, c.out.Err())
 	}
 	return c.out.Text()
 }
 
 // do sends one request and returns code and payload.
-func (c *californium) do(request string) (code, payload string) {
+func (c *peer) do(request string) (code, payload string) {
 	c.t.Helper()
 	if _, err := fmt.Fprintln(c.in, request); err != nil {
 		c.t.Fatal(err)
@@ -140,7 +152,7 @@ func (c *californium) do(request string) (code, payload string) {
 	return code, strings.ReplaceAll(payload, `\n`, "\n")
 }
 
-// portNAT forwards one client's datagrams to a server and changes its outgoing port when told.
+// portNAT forwards one client's datagrams to a server and changes its outgoing port on request.
 type portNAT struct {
 	t      testing.TB
 	inside *net.UDPConn

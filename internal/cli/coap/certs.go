@@ -27,7 +27,7 @@ func newCoapCertsCommand() *cobra.Command {
 		Use:   "certs [DIRECTORY]",
 		Short: "Make certificates and raw public keys of a server and a client, for tests",
 		Long: `Make a root certificate, an authority below it, and certificates on P-256 for a server and a client, with their raw public keys.
-They never expire. The keys of root and authority are not written, so nobody can sign further certificates with them.
+They never expire. The keys of root and authority are not written, so no one can sign further certificates with them.
 
 A server takes server.pem and server-key.pem and trusts trust-client.pem; a client takes client.pem and client-key.pem and trusts
 trust-server.pem. For raw public keys, leave out the certificate.`,
@@ -89,7 +89,7 @@ func runCoapCerts(cmd *cobra.Command, f *coapCertsFlags, directory string) error
 	return table.Flush()
 }
 
-// writeCert writes a file anew: a private key is never readable by others, not even for a moment.
+// writeCert writes a file again: a private key is never readable by others, not even for a moment.
 func writeCert(path string, file credentials.File) error {
 	mode := fs.FileMode(0o644)
 	if file.Secret {

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-lb/weir/internal/dtls/record"
 )
 
-// newCoapCommand groups what speaks CoAP. A new subcommand is one line here.
+// newCoapCommand groups the commands about CoAP. A new subcommand is one line here.
 func newCoapCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "coap",

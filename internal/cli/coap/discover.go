@@ -19,23 +19,30 @@ import (
 
 func newDiscoverCommand() *cobra.Command {
 	var f requestFlags
+	var group groupFlags
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "discover URI",
 		Short: "List the resources of a server (RFC 6690)",
 		Long: `Get /.well-known/core of a server over UDP, DTLS, TCP or TLS and list its resources: path, resource type, interface,
-content formats, size, and whether a resource can be observed. A query in the URI is a filter.` + exitCodes,
+content formats, size, and whether a resource can be observed. A query in the URI is a filter.
+
+A multicast address finds the servers of a network: 224.0.1.187, or ff02::fd (this link) and ff05::fd (this site) with the
+interface as the zone. Servers answer within some seconds, and all answers that come within --wait are listed.` + exitCodes,
 		Example: `  weir coap discover coap://localhost:5783
+  weir coap discover coap://224.0.1.187 --interface eth0
+  weir coap discover "coap://[ff02::fd%eth0]" --wait 10s --json
   weir coap discover "coap://localhost:5683?rt=block" --json`,
 		Args: cli.OneURI,
-		RunE: func(cmd *cobra.Command, args []string) error { return runDiscover(cmd, args[0], &f, asJSON) },
+		RunE: func(cmd *cobra.Command, args []string) error { return runDiscover(cmd, args[0], &f, &group, asJSON) },
 	}
 	f.add(cmd, false)
+	group.add(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-func runDiscover(cmd *cobra.Command, uri string, f *requestFlags, asJSON bool) error {
+func runDiscover(cmd *cobra.Command, uri string, f *requestFlags, g *groupFlags, asJSON bool) error {
 	cfg, err := f.request(cmd, message.GET, uri)
 	if err != nil {
 		return cli.UsageError(err)
@@ -46,6 +53,9 @@ func runDiscover(cmd *cobra.Command, uri string, f *requestFlags, asJSON bool) e
 	}
 	if cfg.Path = target.Path; len(target.Path) == 0 {
 		cfg.Path = []string{".well-known", "core"}
+	}
+	if target.IsGroup() {
+		return runDiscoverGroup(cmd, uri, f, g, cfg.Path, asJSON)
 	}
 	x, err := client.Do(cmd.Context(), cfg)
 	if err != nil {

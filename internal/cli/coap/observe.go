@@ -31,7 +31,7 @@ func newObserveCommand() *cobra.Command {
 		Long: `Observe a resource over UDP, DTLS, TCP or TLS (coap://, coaps://, coap+tcp://, coaps+tcp://), and show each of its states as it comes.
 
 Notifications that are older than one already shown are left out and counted. Where none comes until Max-Age is over, the client
-registers again. Long notifications are fetched in blocks. It ends with --count, --duration or an interrupt, and then tells the
+registers again. Long notifications are fetched in blocks. It ends with --count, --duration or an interrupt, and then informs the
 server, or when the server ends it.
 
 The exit code is 0 where the user ended it, 1 where the server did: by an error, by no answer, or because it cannot be observed.`,

@@ -30,7 +30,7 @@ func newPingCommand() *cobra.Command {
 		Use:   "ping URI",
 		Short: "Ping a CoAP server and show the round-trip times",
 		Long: `Send empty confirmable messages, which every CoAP server answers with a reset (RFC 7252 section 4.3), over UDP or
-DTLS (coap://, coaps://), and a Ping of RFC 8323 over TCP or TLS (coap+tcp://, coaps+tcp://). Nothing of the server is asked for but that it is there.
+DTLS (coap://, coaps://), and a Ping of RFC 8323 over TCP or TLS (coap+tcp://, coaps+tcp://). No resource of the server is requested.
 
 The exit code is 0 when every ping was answered, 1 else.`,
 		Example: `  weir coap ping coap://localhost:5783

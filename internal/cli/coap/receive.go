@@ -62,8 +62,8 @@ The exit code is 0 when a response came, 1 when none did.`,
 	flags := cmd.Flags()
 	cli.DurationVar(flags, &f.test.Interval, "interval", time.Second, "between two requests")
 	cli.DurationVar(flags, &f.test.Timeout, "timeout", 2*time.Second, "for a response; one that comes later counts as lost")
-	flags.IntVar(&f.test.Count, "count", 0, "end after so many requests (default never); a few more ask for the fate of the last ones")
-	flags.BoolVar(&f.test.CBOR, "cbor", false, "ask for the server's history in CBOR instead of JSON: an answer holds more of it")
+	flags.IntVar(&f.test.Count, "count", 0, "end after so many requests (default never); a few more request the fate of the last ones")
+	flags.BoolVar(&f.test.CBOR, "cbor", false, "request the server's history in CBOR instead of JSON: an answer holds more of it")
 	cli.DurationVar(flags, &f.duration, "duration", 0, "end after this time (default never)")
 	flags.StringVar(&f.state, "state", "", "file that keeps the test between runs (default none: each run is a test of its own)")
 	cli.DurationVar(flags, &f.bucket, "part", time.Minute, "length of the parts of the history, when the test begins")
@@ -128,10 +128,10 @@ func (f *receiveFlags) load() (*client.Ledger, error) {
 	}
 	ledger := new(client.Ledger)
 	if err := json.Unmarshal(text, ledger); err != nil {
-		return nil, fmt.Errorf("--state: %s: %w; name another file to begin anew", f.state, err)
+		return nil, fmt.Errorf("--state: %s: %w; name another file to begin again", f.state, err)
 	}
 	if err := ledger.Validate(); err != nil {
-		return nil, fmt.Errorf("--state: %s: %w; name another file to begin anew", f.state, err)
+		return nil, fmt.Errorf("--state: %s: %w; name another file to begin again", f.state, err)
 	}
 	return ledger, nil
 }

@@ -42,7 +42,7 @@ func TestReceiveThroughALossyBalancer(t *testing.T) {
 		t.Errorf("%+v, the balancer received %d and lost %d there and %d back", c, want.Received, want.LostForward, want.LostBackward)
 	}
 	if c.LostRequests < 10 || c.LostResponses < 10 {
-		t.Errorf("too few losses to tell apart: %+v", c)
+		t.Errorf("too few losses to distinguish: %+v", c)
 	}
 	sent := uint64(0)
 	for _, part := range got.History {
@@ -61,7 +61,7 @@ func TestReceiveThroughALossyBalancer(t *testing.T) {
 	t.Logf("%+v", c)
 }
 
-// Over DTLS too, Weir's server tells where a request came from: as in JSON also in CBOR, where a port is a signed number of 16 bits.
+// Over DTLS too, Weir's server reports where a request came from: as in JSON also in CBOR, where a port is a signed number of 16 bits.
 func TestReceiveOverDTLS(t *testing.T) {
 	clitest.TakesSeconds(t)
 	s := coaptest.Start(t, 1, "--dtls-only", "--dtls", "127.0.0.1:0")
@@ -116,7 +116,7 @@ func TestReceiveUsage(t *testing.T) {
 		"give the file with --state":       "coap receive coap://localhost/requests --show",
 		"--part must be at least 1ms":      "coap receive coap://localhost/requests --part 0s",
 		"no such file":                     "coap receive coap://localhost/requests --show --state /nowhere/state",
-		"name another file to begin anew":  "coap receive coap://localhost/requests --state " + broken,
+		"name another file to begin again": "coap receive coap://localhost/requests --state " + broken,
 		"is too long for an interval of 1": "coap receive coap://localhost/requests --interval 1ms --timeout 1h",
 	} {
 		if _, _, err := clitest.Both(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {

@@ -27,7 +27,7 @@ func newRequestCommands() []*cobra.Command {
 		newRequestCommand(message.GET, "get", "Get a resource: show request, session and response",
 			`Send a GET`+secure+`
 
-It fetches a long response in blocks, repeats the request with an Echo option that the server asks for, and shows JSON, CBOR and
+It fetches a long response in blocks, repeats the request with an Echo option that the server requests, and shows JSON, CBOR and
 links for people.`,
 			`  weir coap get coap://localhost:5783/context
   weir coap get coaps://localhost:5784/mycontext

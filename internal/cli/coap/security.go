@@ -12,7 +12,7 @@ import (
 	"github.com/weir-lb/weir/internal/dtls/record"
 )
 
-// securityFlags are the flags of every client: who it is, whom it trusts, and how it speaks DTLS.
+// securityFlags are the flags of every client: its identity, the servers it trusts, and its parameters of DTLS.
 type securityFlags struct {
 	identity, secret, secretHex string
 	files                       credentials.Files
@@ -56,7 +56,7 @@ func (f *securityFlags) security() (client.Security, error) {
 	}
 	if f.files.Given() {
 		if (f.files.Chain != "" || f.files.RawKey != "") && len(f.files.Trust) == 0 && !f.files.TrustAll {
-			return s, fmt.Errorf("whom to trust is not said; give --trust FILE with the certificate or raw public key to trust, or --trust-all for tests")
+			return s, fmt.Errorf("a server to trust is missing; give --trust FILE with the certificate or raw public key to trust, or --trust-all for tests")
 		}
 		if s.Credentials, err = f.files.Load(time.Now()); err != nil {
 			return s, err

@@ -23,6 +23,8 @@ type coapServerFlags struct {
 	dtlsOnly    bool
 	demo        bool
 
+	multicast    bool
+	groups       node.Multicast
 	noResumption bool
 	nodeID       uint32
 	trusted      []string
@@ -50,6 +52,7 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
   weir coap server --listen 127.0.0.1:5783 --dtls 127.0.0.1:5784 --psk-file devices.psk
   weir coap server --dtls-cluster ":15784;localhost:15884;1,---;localhost:25884;2" --metrics :9182
   weir coap server --listen :5683 --dtls :5684 --plugtest
+  weir coap server --listen :5683 --multicast
   weir coap server -c node.yaml --log json
   weir coap server -c node.yaml --check`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runCoapServer(cmd, f) },
@@ -74,11 +77,14 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 	flags.StringVar(&f.server.PrivateKey, "private-key", "", "PEM file of its private key; without --certificate a raw public key")
 	flags.StringSliceVar(&f.server.Trust, "trust", nil, "PEM files of certificates and raw public keys of clients that are trusted")
 	flags.BoolVar(&f.server.TrustAll, "trust-all", false, "trust the certificate or raw public key of every client")
-	flags.StringVar(&f.server.ClientCerts, "client-auth", "", "whether clients are asked for certificates or raw public keys: none, wanted or needed (default none)")
+	flags.StringVar(&f.server.ClientCerts, "client-auth", "", "whether certificates or raw public keys are requested from clients: none, wanted or needed (default none)")
 	flags.BoolVar(&f.server.Diagnose, "diagnose", false, "serve the counters at /diagnose, to everybody")
 	flags.BoolVar(&f.noResumption, "no-resumption", false, "clients cannot resume DTLS sessions")
 	flags.BoolVar(&f.demo, "demo-credentials", false, "accept the sandbox identities in addition to --psk-file or --private-key")
 	flags.IntVar(&f.server.BlockSize, "block-size", 0, "longest payload of a message in bytes, a power of two of 16 to 1024 (default 1024, with --plugtest 64)")
+	flags.BoolVar(&f.multicast, "multicast", false, "answer discovery at the multicast groups 224.0.1.187, ff02::fd and ff05::fd too, on the ports of --listen")
+	flags.StringSliceVar(&f.groups.Interfaces, "multicast-interface", nil, "join the groups only on these interfaces; implies --multicast")
+	cli.DurationVar(flags, &f.groups.Leisure, "leisure", 0, "answers to a group leave at a random time within this (default 5s); implies --multicast")
 	f.californium.add(flags)
 	f.serve.Add(cmd, cli.CoapPart())
 	flags.BoolVar(&f.check, "check", false, "check configuration and credentials, open nothing")

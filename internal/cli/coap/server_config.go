@@ -78,6 +78,20 @@ func (f *coapServerFlags) apply(cfg *node.Config, given func(string) bool) error
 			flag.set()
 		}
 	}
+	if given("multicast") || given("multicast-interface") || given("leisure") {
+		if cfg.Multicast == nil {
+			cfg.Multicast = new(node.Multicast)
+		}
+		if given("multicast-interface") {
+			cfg.Multicast.Interfaces = f.groups.Interfaces
+		}
+		if given("leisure") {
+			cfg.Multicast.Leisure = f.groups.Leisure
+		}
+		if given("multicast") && !f.multicast {
+			cfg.Multicast = nil
+		}
+	}
 	if given("trusted") {
 		var err error
 		if cfg.Trusted, err = prefixes(f.trusted); err != nil {

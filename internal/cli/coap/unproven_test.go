@@ -15,7 +15,7 @@ import (
 )
 
 // Weir's own client changes its port all the time and proves each new one by the return routability check: long answers go
-// on in full, nothing is withheld, lost or handshaken anew.
+// on in full, nothing is withheld, lost or handshaken again.
 func TestBenchProvesNewAddresses(t *testing.T) {
 	s := coaptest.Start(t, 1, "--dtls-only", "--dtls", "127.0.0.1:0")
 	root := clitest.Root()
@@ -53,7 +53,7 @@ func TestBenchProvesNewAddresses(t *testing.T) {
 	}
 }
 
-// Other people's plain CoAP clients on a network, where a source could be forged, get everything that they ask for.
+// Other people's plain CoAP clients on a network, where a source could be forged, get everything that they request.
 func TestRootUnprovenClients(t *testing.T) {
 	clitest.TakesSeconds(t)
 	netlabtest.Tools(t, "coap-client-notls")

@@ -3,6 +3,7 @@ package doctor
 import (
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"strings"
 
@@ -36,32 +37,10 @@ Exit codes: 0 nothing is lost (there may be warnings), 1 something is, 2 wrong u
   sudo weir doctor -c weir.yaml --json | jq '.[] | select(.level != "ok")'
   sudo weir doctor -c weir.yaml --datapath ebpf --interface veth0,veth2`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c := doctor.Config{Interfaces: f.Config.Interfaces}
-			switch datapath {
-			case "nfqueue":
-			case "ebpf":
-				c.Kernel = true
-			default:
-				return cli.UsageError(fmt.Errorf("--datapath %q: write nfqueue or ebpf", datapath))
-			}
-			ranges, err := f.Rules()
+			c, err := examined(cmd, &f, datapath)
 			if err != nil {
 				return err
 			}
-			switch {
-			case f.File.Path == "":
-			case c.Kernel:
-				c.Snapshot, err = f.Snapshot()
-			default:
-				c.Snapshot, c.Plan, err = f.Plan()
-			}
-			if err != nil {
-				return err
-			}
-			if f.File.Path != "" || cmd.Flags().Changed("queue") {
-				c.First, c.Count = ranges.First, ranges.Count
-			}
-			c.Arguments = arguments(&f, cmd)
 			if err := privilege.Check(privilege.Doctor); err != nil {
 				return err
 			}
@@ -69,26 +48,59 @@ Exit codes: 0 nothing is lost (there may be warnings), 1 something is, 2 wrong u
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				err = cli.PrintJSON(cmd.OutOrStdout(), findings)
-			} else {
-				err = finding.Print(cmd.OutOrStdout(), findings)
-			}
-			switch {
-			case err != nil:
-				return err
-			case finding.Worst(findings) != finding.Fail:
-				return nil
-			case asJSON:
-				return &cli.ExitError{Code: cli.ExitFailure} // the JSON contains the reason
-			}
-			return errFailed
+			return report(cmd.OutOrStdout(), findings, asJSON)
 		},
 	}
 	f.Add(cmd)
 	cmd.Flags().StringVar(&datapath, "datapath", "nfqueue", "nfqueue or ebpf")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// examined converts the flags into what is examined.
+func examined(cmd *cobra.Command, f *balancing.RulesFlags, datapath string) (doctor.Config, error) {
+	c := doctor.Config{Interfaces: f.Config.Interfaces}
+	switch datapath {
+	case "nfqueue":
+	case "ebpf":
+		c.Kernel = true
+	default:
+		return c, cli.UsageError(fmt.Errorf("--datapath %q: write nfqueue or ebpf", datapath))
+	}
+	ranges, err := f.Rules()
+	if err != nil {
+		return c, err
+	}
+	switch {
+	case f.File.Path == "":
+	case c.Kernel:
+		c.Snapshot, err = f.Snapshot()
+	default:
+		c.Snapshot, c.Plan, err = f.Plan()
+	}
+	if f.File.Path != "" || cmd.Flags().Changed("queue") {
+		c.First, c.Count = ranges.First, ranges.Count
+	}
+	c.Arguments = arguments(f, cmd)
+	return c, err
+}
+
+// report writes the findings. Its error says that packets are lost.
+func report(out io.Writer, findings []finding.Finding, asJSON bool) (err error) {
+	if asJSON {
+		err = cli.PrintJSON(out, findings)
+	} else {
+		err = finding.Print(out, findings)
+	}
+	switch {
+	case err != nil:
+		return err
+	case finding.Worst(findings) != finding.Fail:
+		return nil
+	case asJSON:
+		return &cli.ExitError{Code: cli.ExitFailure} // the JSON contains the reason
+	}
+	return errFailed
 }
 
 // arguments returns the options of `weir lb rules` that were given, for the remedies.

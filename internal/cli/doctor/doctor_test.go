@@ -267,7 +267,7 @@ func TestRootDoctorFindsNFTables(t *testing.T) {
 	w.treat("nft", bad, []string{"--interface", "eth0"})
 }
 
-// Nobody at a queue, somebody else at one of them, and queues that dropped packets.
+// No one at a queue, somebody else at one of them, and queues that dropped packets.
 func TestRootDoctorWatchesQueues(t *testing.T) {
 	w := newWard(t, wardSpec)
 	w.shell("weir lb rules " + strings.Join(w.args, " ") + " --apply")
@@ -278,7 +278,7 @@ func TestRootDoctorWatchesQueues(t *testing.T) {
 		}
 	}
 
-	bad := w.await("nobody", w.args, only("listener", "nobody listens to queue 0, 1"))
+	bad := w.await("nobody", w.args, only("listener", "no program listens to queue 0, 1"))
 	end := w.background(bad[0].Remedy + admin)
 	w.await("served", w.args, healthy)
 	end()
@@ -287,7 +287,7 @@ func TestRootDoctorWatchesQueues(t *testing.T) {
 	second := w.background("weir lb run -c " + w.file + " --datapath nfqueue --queue 1" + admin + "2")
 	bad = w.await("two", w.args, only("listener", "several programs serve these queues"))
 	w.shell(bad[0].Remedy)
-	bad = w.await("one was stopped", w.args, only("listener", "nobody listens to queue"))
+	bad = w.await("one was stopped", w.args, only("listener", "no program listens to queue"))
 	if slices.ContainsFunc(bad, func(f doctorFinding) bool { return strings.Contains(f.What, "several programs") }) {
 		t.Errorf("still several programs: %+v", bad)
 	}

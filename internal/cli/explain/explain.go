@@ -100,7 +100,7 @@ func explain(cmd *cobra.Command, file string, o *explainOptions) error {
 	return printTrace(cmd.OutOrStdout(), tracer, o.json, false)
 }
 
-// explainSnapshot compiles the file with the overrides asked for.
+// explainSnapshot compiles the file with the overrides requested.
 func explainSnapshot(file string, o *explainOptions) (*lb.Snapshot, error) {
 	caps := lb.AllCaps()
 	caps.CrossFamily = false // the engine rewrites packets, and a packet keeps its family

@@ -24,7 +24,7 @@ func newLBStatusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show generation, last error and how many backends are up",
 		Long: `Show the running load balancer's state in a few lines.
-Exit codes: 0 all well, 1 the last change was refused, a service has no backend, or nobody answers.`,
+Exit codes: 0 all well, 1 the last change was refused, a service has no backend, or no program answers.`,
 		Example: `  weir lb status
   weir lb status --admin unix:/run/weir.sock --json`,
 		Args: cobra.NoArgs,
@@ -52,36 +52,30 @@ Exit codes: 0 all well, 1 the last change was refused, a service has no backend,
 	return cmd
 }
 
+// printStatus writes `weir lb status`: the services, then what each part of the data path adds.
 func printStatus(w io.Writer, status *v1.LBStatus) error {
-	fmt.Fprintf(w, "data path %s, generation %d, applied %s ago\n", status.Datapath, status.Generation,
-		time.Since(status.AppliedAt).Round(time.Second))
 	table := terminal.NewTable(w, false)
+	fmt.Fprintf(table, "data path %s, generation %d, applied %s ago\n", status.Datapath, status.Generation,
+		time.Since(status.AppliedAt).Round(time.Second))
 	fmt.Fprintln(table, "SERVICE\tSTATE\tMODE\tBACKENDS UP\tVIPS")
 	for i := range status.Services {
 		s := &status.Services[i]
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", s.Name, s.State, s.Mode, backendsUp(s), balancing.AddressesText(s))
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
 	if status.Queues != nil {
-		if err := printQueueStatus(w, status.Queues); err != nil {
-			return err
-		}
+		printQueueStatus(table, status.Queues)
 	}
 	if f := status.Fast; f != nil {
 		text := "no fast path: " + f.Why
 		if f.InUse {
 			text = "fast path in use: these programs mark what they can, the queue gets the rest"
 		}
-		if _, err := fmt.Fprintf(w, "\n%s\n%s", text, queuedTwice(status)); err != nil {
-			return err
-		}
+		fmt.Fprintf(table, "\n%s\n%s", text, queuedTwice(status))
 	}
 	if status.Kernel != nil {
-		return printKernel(w, status.Kernel)
+		printKernel(table, status.Kernel)
 	}
-	return nil
+	return table.Flush()
 }
 
 // backendsUp counts the backends that take new flows and are not failing: in fail-open, all that take any fail.

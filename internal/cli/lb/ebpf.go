@@ -20,7 +20,6 @@ import (
 	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/steering/lb"
-	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // ebpfFlags are the flags of `weir lb run --datapath ebpf`.
@@ -160,8 +159,7 @@ func ebpfSamples(datapath *ebpf.Datapath) []metrics.Sample {
 }
 
 // printKernel writes what `weir lb status` adds for the kernel data path.
-func printKernel(w io.Writer, k *v1.EBPFStatus) error {
-	table := terminal.NewTable(w, false)
+func printKernel(table io.Writer, k *v1.EBPFStatus) {
 	took := ""
 	if k.TookOver {
 		took = ", took over the tables of an earlier run"
@@ -177,9 +175,6 @@ func printKernel(w io.Writer, k *v1.EBPFStatus) error {
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\n", i.Name, i.Hook, why)
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
 	fmt.Fprintln(table, "\nTABLE\tUSED\tOF")
 	for _, t := range k.Tables {
 		fmt.Fprintf(table, "%s\t%d\t%d\n", t.Name, t.Used, t.Size)
@@ -187,21 +182,16 @@ func printKernel(w io.Writer, k *v1.EBPFStatus) error {
 			fmt.Fprintf(table, "  proven\t%d\n", t.Proven)
 		}
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
 	if k.FlowsEvicted+k.FlowsDisplaced > 0 {
-		fmt.Fprintf(w, "\nThe flow table was full: %d unproven flows made room for new ones, %d proven ones for packets whose CID names a live owner.\n",
+		fmt.Fprintf(table, "\nThe flow table was full: %d unproven flows made room for new ones, %d proven ones for packets whose CID names a live owner.\n",
 			k.FlowsEvicted, k.FlowsDisplaced)
 	}
-	if len(k.NextHops) == 0 {
-		return nil
+	if len(k.NextHops) > 0 {
+		fmt.Fprintln(table, "\nNEXT HOP OF\tADDRESS\tSTATE\tINTERFACE\tLINK ADDRESS\tMTU")
 	}
-	fmt.Fprintln(table, "\nNEXT HOP OF\tADDRESS\tSTATE\tINTERFACE\tLINK ADDRESS\tMTU")
 	for _, h := range k.NextHops {
 		fmt.Fprintf(table, "%s/%s\t%s\t%s\t%s\t%s\t%d\n", h.Service, h.Backend, h.Address, h.State, cmp.Or(h.Interface, "-"), cmp.Or(h.Link, "-"), h.MTU)
 	}
-	return table.Flush()
 }
 
 func newLBStopCommand() *cobra.Command {

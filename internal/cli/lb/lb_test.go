@@ -216,8 +216,8 @@ func TestLBRunRefuses(t *testing.T) {
 		{[]string{"lb", "run", "-c", "/does/not/exist"}, cli.ExitUsage, "no such file"},
 		{[]string{"lb", "run", "-c", bad, "--datapath", "dpdk"}, cli.ExitUsage, `no data path "dpdk"`},
 		{[]string{"lb", "run", "-c", bad, "--log", "xml"}, cli.ExitUsage, "write text or json"},
-		{[]string{"lb", "status", "--admin", "unix:/does/not/exist"}, cli.ExitFailure, "ask unix:/does/not/exist"},
-		{[]string{"lb", "show", "--admin", "unix:/does/not/exist"}, cli.ExitFailure, "nobody answers there: start it, or name its --admin"},
+		{[]string{"lb", "status", "--admin", "unix:/does/not/exist"}, cli.ExitFailure, "query unix:/does/not/exist"},
+		{[]string{"lb", "show", "--admin", "unix:/does/not/exist"}, cli.ExitFailure, "no program answers there: start it, or name its --admin"},
 		{[]string{"lb", "drain"}, cli.ExitUsage, "name one SERVICE"},
 		{[]string{"lb", "stauts"}, cli.ExitUsage, "did you mean status"},
 	} {

@@ -12,38 +12,33 @@ import (
 )
 
 // printQueueStatus writes the part of `weir lb status` about queues.
-func printQueueStatus(w io.Writer, q *v1.NFQueueStatus) error {
+func printQueueStatus(table io.Writer, q *v1.NFQueueStatus) {
 	full := "dropped"
 	if q.FailOpen {
 		full = "let through without a mark (fail-open)"
 	}
-	fmt.Fprintf(w, "\nqueue length %d, receive buffer %d bytes, copy range %d bytes, batch %d; what finds its queue full is %s\n",
+	fmt.Fprintf(table, "\nqueue length %d, receive buffer %d bytes, copy range %d bytes, batch %d; what finds its queue full is %s\n",
 		q.Length, q.ReceiveBuffer, q.CopyRange, q.Batch, full)
-	table := terminal.NewTable(w, false)
 	fmt.Fprintln(table, "QUEUE\tPORT ID\tWAITING\tHELD\tPACKETS\tQUEUE FULL\tBUFFER FULL\tMISSING IDS\tFLOWS\tOF")
 	for i := range q.Queues {
 		s := &q.Queues[i]
 		fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%d\n", s.Number, s.PortID, s.Waiting, s.Held, s.Packets, s.QueueDrops,
 			s.UserDrops, s.MissingIDs, s.Flows, s.MaxFlows)
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
 	if t := &q.FlowTable; t.Evicted+t.Refused+t.Displaced > 0 {
-		fmt.Fprintf(w, "flow table: %d of %d entries, %d proven; was full: %d unproven flows evicted, %d new flows refused, %d proven ones displaced by CID\n",
+		fmt.Fprintf(table, "flow table: %d of %d entries, %d proven; was full: %d unproven flows evicted, %d new flows refused, %d proven ones displaced by CID\n",
 			t.Flows, t.MaxFlows, t.Proven, t.Evicted, t.Refused, t.Displaced)
 	}
 	f := &q.Fragments
-	fmt.Fprintf(w, "fragments: %d datagrams remembered of %d entered; %d fragments were held, %d could not be, %d waited in vain; %d datagrams found no room\n",
+	fmt.Fprintf(table, "fragments: %d datagrams remembered of %d entered; %d fragments were held, %d could not be, %d waited in vain; %d datagrams found no room\n",
 		f.Datagrams, f.Inserts, f.Waited, f.Poisoned, f.Unanswered, f.Refused)
 	if evicted := f.EvictedKnown + f.EvictedWaiting + f.EvictedLost; evicted+f.HeldEvicted > 0 {
-		fmt.Fprintf(w, "to make room %d datagrams were forgotten (%d known, of these %d early, %d waiting, %d lost) and %d held fragments dropped\n",
+		fmt.Fprintf(table, "to make room %d datagrams were forgotten (%d known, of these %d early, %d waiting, %d lost) and %d held fragments dropped\n",
 			evicted, f.EvictedKnown, f.EvictedYoung, f.EvictedWaiting, f.EvictedLost, f.HeldEvicted)
 	}
 	if t := q.Tier; t != (v1.TierCounters{}) {
-		fmt.Fprintf(w, "tier: %d fragments sent to other balancers, %d came back\n", t.Sent, t.Returned)
+		fmt.Fprintf(table, "tier: %d fragments sent to other balancers, %d came back\n", t.Sent, t.Returned)
 	}
-	return nil
 }
 
 // marked counts the packets that came to a queue with a mark.
@@ -64,49 +59,50 @@ func queuedTwice(status *v1.LBStatus) string {
 }
 
 // printQueued writes what `weir lb show` adds for queues: by service, then the spread over queues.
-func (s *shower) printQueued(status *v1.LBStatus, at time.Time) error {
-	q := status.Queues
+func (s *shower) printQueued(table *terminal.Table, status *v1.LBStatus, at time.Time) {
 	var before *v1.NFQueueStatus
 	if s.last != nil {
 		before = s.last.Queues
 	}
 	per := s.rates(at, before != nil)
-	table := terminal.NewTable(s.out, false)
 	for i := range status.Services {
 		name := status.Services[i].Name
-		service, then := queuedService(q, name), queuedService(before, name)
-		total := uint64(0)
-		for backend, n := range service.Backends {
-			total += n.Packets - min(then.Backends[backend].Packets, n.Packets)
-		}
-		fmt.Fprintf(table, "\n%s\tPACKETS%s\tBYTES%[2]s\tNEW FLOWS%[2]s\tSHARE\n", name, per.unit)
-		for _, backend := range slices.Sorted(maps.Keys(service.Backends)) {
-			n, old := service.Backends[backend], then.Backends[backend]
-			fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", backend, per.of(n.Packets, old.Packets), per.of(n.Bytes, old.Bytes),
-				per.of(n.Opened, old.Opened), percent(n.Packets-min(old.Packets, n.Packets), total))
-		}
-		if err := table.Flush(); err != nil {
-			return err
-		}
-		for i, rule := range service.Rules {
-			if i == 0 {
-				fmt.Fprintf(table, "  FLOW RULE\tPACKETS%s\n", per.unit)
-			}
-			fmt.Fprintf(table, "  %s\t%s\n", rule.Name, per.of(rule.Packets, rulePackets(then, rule.Name)))
-		}
-		if err := table.Flush(); err != nil {
-			return err
-		}
-		if len(service.Reasons) > 0 {
-			fmt.Fprintf(table, "  REASON\tPACKETS%s\n", per.unit)
-		}
-		for _, reason := range mostFirst(service.Reasons, func(n uint64) uint64 { return n }) {
-			fmt.Fprintf(table, "  %s\t%s\n", reason, per.of(service.Reasons[reason], then.Reasons[reason]))
-		}
-		if err := table.Flush(); err != nil {
-			return err
-		}
+		printQueuedService(table, name, queuedService(status.Queues, name), queuedService(before, name), per)
 	}
+	printSpread(table, status.Queues, before, per)
+}
+
+// printQueuedService writes the packets of one service: by backend, by flow rule and by reason.
+func printQueuedService(table *terminal.Table, name string, service, then *v1.NFQueueService, per rates) {
+	total := uint64(0)
+	for backend, n := range service.Backends {
+		total += n.Packets - min(then.Backends[backend].Packets, n.Packets)
+	}
+	fmt.Fprintf(table, "\n%s\tPACKETS%s\tBYTES%[2]s\tNEW FLOWS%[2]s\tSHARE\n", name, per.unit)
+	for _, backend := range slices.Sorted(maps.Keys(service.Backends)) {
+		n, old := service.Backends[backend], then.Backends[backend]
+		fmt.Fprintf(table, "  %s\t%s\t%s\t%s\t%s\n", backend, per.of(n.Packets, old.Packets), per.of(n.Bytes, old.Bytes),
+			per.of(n.Opened, old.Opened), percent(n.Packets-min(old.Packets, n.Packets), total))
+	}
+	table.End()
+	for i, rule := range service.Rules {
+		if i == 0 {
+			fmt.Fprintf(table, "  FLOW RULE\tPACKETS%s\n", per.unit)
+		}
+		fmt.Fprintf(table, "  %s\t%s\n", rule.Name, per.of(rule.Packets, rulePackets(then, rule.Name)))
+	}
+	table.End()
+	if len(service.Reasons) > 0 {
+		fmt.Fprintf(table, "  REASON\tPACKETS%s\n", per.unit)
+	}
+	for _, reason := range mostFirst(service.Reasons, func(n uint64) uint64 { return n }) {
+		fmt.Fprintf(table, "  %s\t%s\n", reason, per.of(service.Reasons[reason], then.Reasons[reason]))
+	}
+	table.End()
+}
+
+// printSpread writes the packets of each queue, and a hint where their spread can be improved.
+func printSpread(table io.Writer, q, before *v1.NFQueueStatus, per rates) {
 	fmt.Fprintf(table, "\nQUEUE\tPACKETS%s\tSHARE\tPER READ\tADDRESS PAIRS\tWAITING\tHELD\tQUEUE FULL%[1]s\tBUFFER FULL%[1]s\tMISSING IDS%[1]s\n", per.unit)
 	spread := spreadOf(q, before)
 	for i := range q.Queues {
@@ -122,14 +118,9 @@ func (s *shower) printQueued(status *v1.LBStatus, at time.Time) error {
 			percent(spread.packets[i], spread.total), perRead, now.AddressPairs, now.Waiting, now.Held,
 			per.of(uint64(now.QueueDrops), uint64(then.QueueDrops)), per.of(uint64(now.UserDrops), uint64(then.UserDrops)), per.of(now.MissingIDs, then.MissingIDs))
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
 	if hint := spread.hint(q); hint != "" {
-		_, err := fmt.Fprintln(s.out, hint)
-		return err
+		fmt.Fprintln(table, hint)
 	}
-	return nil
 }
 
 func percent(part, whole uint64) string {

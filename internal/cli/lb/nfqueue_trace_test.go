@@ -79,7 +79,7 @@ func TestRootNFQTrace(t *testing.T) {
 	for deadline := time.Now().Add(60 * time.Second); !strings.Contains(final.String(), "\n") && time.Now().Before(deadline); {
 		time.Sleep(5 * time.Millisecond)
 	}
-	k.end(syscall.SIGTERM) // a trace keeps nobody from ending
+	k.end(syscall.SIGTERM) // a trace keeps no one from ending
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "ended the answer") {
 		t.Errorf("the trace of a weir that ended: %v", err)
 	}
@@ -89,7 +89,7 @@ func TestRootNFQTrace(t *testing.T) {
 // No balancer runs and the kernel has no pinned tables: the error names both.
 func TestTraceOfNothing(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")
-	if out, code := clitest.Weir(t, "lb", "trace", "--admin", "unix:"+none); code != cli.ExitFailure || !strings.Contains(out, "nobody answers there") {
+	if out, code := clitest.Weir(t, "lb", "trace", "--admin", "unix:"+none); code != cli.ExitFailure || !strings.Contains(out, "no program answers there") {
 		t.Errorf("%d %s", code, out)
 	}
 	if out, code := clitest.Weir(t, "lb", "trace", "--pin-path", none); code != cli.ExitFailure || !strings.Contains(out, "no data path is kept at") {
@@ -97,7 +97,7 @@ func TestTraceOfNothing(t *testing.T) {
 	}
 }
 
-// What the command asks for is what the serving side understands.
+// What the command requests is what the serving side understands.
 func TestTraceQuery(t *testing.T) {
 	for _, flags := range []traceFlags{
 		{},

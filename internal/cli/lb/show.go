@@ -137,25 +137,19 @@ func (s *shower) print(status *v1.LBStatus, at time.Time) error {
 	if err := balancing.PrintServices(s.out, status.Services, status.Tier); err != nil {
 		return err
 	}
+	table := terminal.NewTable(s.out, false)
 	if status.Queues != nil {
-		if err := s.printQueued(status, at); err != nil {
-			return err
+		s.printQueued(table, status, at)
+	}
+	if status.Kernel != nil {
+		if status.Fast != nil {
+			fmt.Fprintf(table, "\nFast path, before the queue:\n%s", queuedTwice(status))
+		}
+		for i := range status.Services {
+			s.printCarried(table, status, status.Services[i].Name, at)
 		}
 	}
-	if status.Kernel == nil {
-		return nil
-	}
-	if status.Fast != nil {
-		if _, err := fmt.Fprintf(s.out, "\nFast path, before the queue:\n%s", queuedTwice(status)); err != nil {
-			return err
-		}
-	}
-	for i := range status.Services {
-		if err := s.printCarried(status, status.Services[i].Name, at); err != nil {
-			return err
-		}
-	}
-	return nil
+	return table.Flush()
 }
 
 // rates shows counters: as they are, or as changes per second since an earlier look.
@@ -186,7 +180,7 @@ func mostFirst[V any](counters map[string]V, count func(V) uint64) []string {
 }
 
 // printCarried writes the counters of one service; as rates when there is a time to compare with.
-func (s *shower) printCarried(status *v1.LBStatus, name string, at time.Time) error {
+func (s *shower) printCarried(table *terminal.Table, status *v1.LBStatus, name string, at time.Time) {
 	k := status.Kernel
 	reasons, backends, flows := k.Reasons[name], k.Backends[name], k.Flows[name]
 	var before v1.EBPFCounters
@@ -199,7 +193,6 @@ func (s *shower) printCarried(status *v1.LBStatus, name string, at time.Time) er
 	for _, n := range flows {
 		total += n
 	}
-	table := terminal.NewTable(s.out, false)
 	fmt.Fprintf(table, "\n%s\tPACKETS IN%s\tBYTES IN%s\tPACKETS OUT%s\tBYTES OUT%[2]s\tNEW FLOWS%[2]s\tFLOWS\tSHARE\n", name, per.unit, per.unit, per.unit)
 	for _, backend := range slices.Sorted(maps.Keys(backends)) {
 		b, then := backends[backend], before.Backends[name][backend]
@@ -207,16 +200,13 @@ func (s *shower) printCarried(status *v1.LBStatus, name string, at time.Time) er
 			per.of(b.Out.Packets, then.Out.Packets), per.of(b.Out.Bytes, then.Out.Bytes), per.of(b.Opened, then.Opened), flows[backend],
 			percent(uint64(flows[backend]), uint64(total)))
 	}
-	if err := table.Flush(); err != nil {
-		return err
+	table.End()
+	if len(reasons) > 0 {
+		fmt.Fprintf(table, "  REASON\tPACKETS%s\tBYTES%s\n", per.unit, per.unit)
 	}
-	if len(reasons) == 0 {
-		return nil
-	}
-	fmt.Fprintf(table, "  REASON\tPACKETS%s\tBYTES%s\n", per.unit, per.unit)
 	for _, reason := range mostFirst(reasons, func(c v1.Count) uint64 { return c.Packets }) {
 		n, then := reasons[reason], before.Reasons[name][reason]
 		fmt.Fprintf(table, "  %s\t%s\t%s\n", reason, per.of(n.Packets, then.Packets), per.of(n.Bytes, then.Bytes))
 	}
-	return table.Flush()
+	table.End()
 }

@@ -59,7 +59,7 @@ func (o *Output) Add(cmd *cobra.Command) {
 	AddReportFlag(cmd, &o.Report, ReportUsage)
 }
 
-// Run measures what a checked configuration asks for, prints the results, draws the report, and fails where one of them failed or
+// Run measures what a checked configuration requests, prints the results, draws the report, and fails where one of them failed or
 // missed an aim.
 func (o *Output) Run(cmd *cobra.Command, row string, run *bench.Run, wrong error, measureAll func(context.Context) ([]*measure.Result, error)) error {
 	if wrong != nil {

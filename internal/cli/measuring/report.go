@@ -16,7 +16,7 @@ import (
 const ReportUsage = "also write an HTML report with plots to this file"
 
 // AddReportFlag adds --report. A file that could not be written is refused while the flags are read, before any work:
-// who asks for a report of a quarter of an hour learns of the missing directory now. The file is left as it is.
+// who requests a report of a quarter of an hour learns of the missing directory now. The file is left as it is.
 func AddReportFlag(cmd *cobra.Command, name *string, usage string) {
 	cmd.Flags().Var(ReportFile{name}, "report", usage)
 }
@@ -25,7 +25,7 @@ func AddReportFlag(cmd *cobra.Command, name *string, usage string) {
 type ReportFile struct{ name *string }
 
 func (f ReportFile) String() string {
-	if f.name == nil { // pflag asks a zero value for the default
+	if f.name == nil { // pflag queries a zero value for the default
 		return ""
 	}
 	return *f.name

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
 	"github.com/weir-lb/weir/api/v1"
@@ -49,7 +50,7 @@ func newNATCommand() *cobra.Command {
 		Short: "Put a UDP NAT and load balancer with a console in front of some servers",
 		Long: `Put a UDP NAT and load balancer in front of some servers, without root and without a file.
 
-Every client gets an address of its own in the eyes of the destinations, and keeps its destination while it speaks. LISTEN
+Every client gets an address of its own in the eyes of the destinations, and keeps its destination while it sends. LISTEN
 and DESTINATION are HOST:PORT; a LISTEN of :PORT means every address. With one LISTEN the "--" may be left out. Flags may
 also follow the destinations.
 
@@ -79,20 +80,8 @@ curl --unix-socket /run/weir/nat.sock --data-binary info http://localhost/consol
 	c := &f.config
 	flags.BoolVarP(&c.Reverse, "reverse", "r", false, "reverse address update: a reply from another destination moves the client there")
 	flags.BoolVarP(&c.DTLSFilter, "dtls-filter", "x", false, "drop what clients send that is no DTLS record")
-	cli.DurationVar(flags, &f.natTimeout, "nat-timeout", 30*time.Second, "forget a client after this silence, from 1s; 0 never")
-	cli.DurationVar(flags, &f.destinationTimeout, "destination-timeout", udpnat.DefaultBackendTimeout, "a destination without any answer for this long is stale; 0 never")
-	flags.IntVar(&c.UnansweredLimit, "unanswered", udpnat.DefaultUnansweredLimit, "it is stale already after so many datagrams without any answer ...")
-	cli.DurationVar(flags, &c.UnansweredAfter, "unanswered-after", udpnat.DefaultUnansweredAfter, "... the first of them this long ago; --unanswered 0 waits for --destination-timeout")
-	flags.IntVarP(&c.MaxEntries, "max-entries", "n", udpnat.DefaultMaxEntries, "clients at a time; for a further one the oldest that no destination answered is forgotten")
-	flags.Float64VarP(&f.loss, "loss", "d", 0, "percent of datagrams to drop, both ways")
-	flags.Float64VarP(&c.Faults.LossForward, "loss-forward", "f", 0, "percent of datagrams to destinations to drop")
-	flags.Float64VarP(&c.Faults.LossBackward, "loss-backward", "b", 0, "percent of datagrams to clients to drop")
-	flags.StringVarP(&f.sizeLimit, "size-limit", "s", "", "LIMIT[:PERCENT]: drop PERCENT (100) of the datagrams to destinations longer than LIMIT bytes")
-	flags.StringVar(&f.truncate, "truncate", "", "LIMIT[:PERCENT]: cut PERCENT (100) of the datagrams to destinations longer than LIMIT bytes")
-	flags.Float64Var(&c.Faults.ReorderPercent, "reorder", 0, "percent of datagrams to destinations to send later")
-	cli.DurationVar(flags, &c.Faults.ReorderDelay, "reorder-delay", 50*time.Millisecond, "how much later")
-	cli.DurationVar(flags, &c.Faults.ReorderJitter, "reorder-jitter", 0, "and up to so much more")
-	flags.Uint64Var(&c.Faults.Seed, "seed", 0, "of the faults, and if not 0 of the choice of destinations")
+	f.addForgetting(flags)
+	f.addFaults(flags)
 	flags.StringVar(&f.affinity, "affinity", "flow", "what keeps to one destination: flow (a client's port) or source (a client's address)")
 	flags.IntVar(&f.cidLength, "cid-length", 0, "steer DTLS records by connection ids of so many bytes, the first of which is the node id")
 	flags.UintSliceVar(&f.nodes, "node-ids", nil, "node ids of the destinations, in their order (default 1, 2, ...)")
@@ -104,6 +93,29 @@ curl --unix-socket /run/weir/nat.sock --data-binary info http://localhost/consol
 	f.ServeFlags.Add(cmd, cli.NATPart())
 	cmd.SetFlagErrorFunc(natFlagError)
 	return cmd
+}
+
+// addForgetting declares when clients and destinations are forgotten.
+func (f *natFlags) addForgetting(flags *pflag.FlagSet) {
+	c := &f.config
+	cli.DurationVar(flags, &f.natTimeout, "nat-timeout", 30*time.Second, "forget a client after this silence, from 1s; 0 never")
+	cli.DurationVar(flags, &f.destinationTimeout, "destination-timeout", udpnat.DefaultBackendTimeout, "a destination without any answer for this long is stale; 0 never")
+	flags.IntVar(&c.UnansweredLimit, "unanswered", udpnat.DefaultUnansweredLimit, "it is stale already after so many datagrams without any answer ...")
+	cli.DurationVar(flags, &c.UnansweredAfter, "unanswered-after", udpnat.DefaultUnansweredAfter, "... the first of them this long ago; --unanswered 0 waits for --destination-timeout")
+	flags.IntVarP(&c.MaxEntries, "max-entries", "n", udpnat.DefaultMaxEntries, "clients at a time; for a further one the oldest that no destination answered is forgotten")
+}
+
+func (f *natFlags) addFaults(flags *pflag.FlagSet) {
+	faults := &f.config.Faults
+	flags.Float64VarP(&f.loss, "loss", "d", 0, "percent of datagrams to drop, both ways")
+	flags.Float64VarP(&faults.LossForward, "loss-forward", "f", 0, "percent of datagrams to destinations to drop")
+	flags.Float64VarP(&faults.LossBackward, "loss-backward", "b", 0, "percent of datagrams to clients to drop")
+	flags.StringVarP(&f.sizeLimit, "size-limit", "s", "", "LIMIT[:PERCENT]: drop PERCENT (100) of the datagrams to destinations longer than LIMIT bytes")
+	flags.StringVar(&f.truncate, "truncate", "", "LIMIT[:PERCENT]: cut PERCENT (100) of the datagrams to destinations longer than LIMIT bytes")
+	flags.Float64Var(&faults.ReorderPercent, "reorder", 0, "percent of datagrams to destinations to send later")
+	cli.DurationVar(flags, &faults.ReorderDelay, "reorder-delay", 50*time.Millisecond, "how much later")
+	cli.DurationVar(flags, &faults.ReorderJitter, "reorder-jitter", 0, "and up to so much more")
+	flags.Uint64Var(&faults.Seed, "seed", 0, "of the faults, and if not 0 of the choice of destinations")
 }
 
 // check converts the texts and zero values of the command line into what the data path takes.

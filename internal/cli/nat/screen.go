@@ -44,20 +44,10 @@ func (s *natScreen) attach(in *os.File, console *udpnat.Console) (func(ctx conte
 	if err != nil {
 		return nil, fmt.Errorf("console: %w", err)
 	}
-	keys := &keyReader{in: in}
 	s.console = file
-	open := func() *term.Terminal {
-		t := term.NewTerminal(struct {
-			io.Reader
-			io.Writer
-		}{keys, file}, natPrompt)
-		width, height := s.size()
-		_ = t.SetSize(width, height)
-		t.AutoCompleteCallback = completion(console)
-		return t
-	}
 	s.restore = func() { _ = term.Restore(int(in.Fd()), state) }
-	t := open()
+	keys := &keyReader{in: in}
+	t := s.open(keys, console)
 	s.terminal.Store(t)
 	resized := make(chan os.Signal, 1)
 	signal.Notify(resized, unix.SIGWINCH)
@@ -68,32 +58,49 @@ func (s *natScreen) attach(in *os.File, console *udpnat.Console) (func(ctx conte
 	}()
 	return func(ctx context.Context, exit func()) {
 		defer func() { signal.Stop(resized); close(resized) }()
-		for ctx.Err() == nil {
-			line, err := t.ReadLine()
-			switch {
-			case keys.interrupted:
-				exit()
-				return
-			case errors.Is(err, io.EOF) && !keys.ended: // Ctrl-D, which the terminal would see again and again
-				t.SetPrompt("")
-				fmt.Fprintln(t, "type exit, or press Ctrl-C, to end")
-				fresh := open()
-				fresh.History = t.History
-				if !s.terminal.CompareAndSwap(t, fresh) {
-					return
-				}
-				t = fresh
-				continue
-			case err != nil && !errors.Is(err, term.ErrPasteIndicator):
-				return // the terminal is gone; the program continues
-			}
-			answer, err := console.Execute(ctx, line)
-			if err != nil {
-				answer = "error: " + err.Error()
-			}
-			fmt.Fprintln(t, answer)
-		}
+		s.serveTerminal(ctx, t, keys, console, exit)
 	}, nil
+}
+
+// open makes the editor of a line with its prompt, on the console's terminal.
+func (s *natScreen) open(keys *keyReader, console *udpnat.Console) *term.Terminal {
+	t := term.NewTerminal(struct {
+		io.Reader
+		io.Writer
+	}{keys, s.console}, natPrompt)
+	width, height := s.size()
+	_ = t.SetSize(width, height)
+	t.AutoCompleteCallback = completion(console)
+	return t
+}
+
+// serveTerminal executes the lines that are typed, until the terminal ends or ctx does. Ctrl-C calls exit.
+func (s *natScreen) serveTerminal(ctx context.Context, t *term.Terminal, keys *keyReader, console *udpnat.Console, exit func()) {
+	for ctx.Err() == nil {
+		line, err := t.ReadLine()
+		switch {
+		case keys.interrupted:
+			exit()
+			return
+		case errors.Is(err, io.EOF) && !keys.ended: // Ctrl-D, which the terminal would see again and again
+			t.SetPrompt("")
+			fmt.Fprintln(t, "type exit, or press Ctrl-C, to end")
+			fresh := s.open(keys, console)
+			fresh.History = t.History
+			if !s.terminal.CompareAndSwap(t, fresh) {
+				return
+			}
+			t = fresh
+			continue
+		case err != nil && !errors.Is(err, term.ErrPasteIndicator):
+			return // the terminal is gone; the program continues
+		}
+		answer, err := console.Execute(ctx, line)
+		if err != nil {
+			answer = "error: " + err.Error()
+		}
+		fmt.Fprintln(t, answer)
+	}
 }
 
 // size returns the size of the console's terminal, or 80×24 if that is unknown.

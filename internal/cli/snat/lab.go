@@ -61,7 +61,7 @@ Exit codes: 0 every count is the plan's, 1 one differs or a run failed, 2 wrong 
 	return cmd
 }
 
-// snatLabScenarios reads the file, or those in the binary, and keeps what only asks for.
+// snatLabScenarios reads the file, or those in the binary, and keeps what only requests.
 func snatLabScenarios(file string, only []string) (kept []snat.Scenario, err error) {
 	var all []snat.Scenario
 	if file != "" {

@@ -31,7 +31,7 @@ func TestRootSnatLab(t *testing.T) {
 - {table: T, name: gateway, replicas: 2, connections: 2000, path: [{kind: azure-nat, ips: 4}]}
 - {table: T, name: "64,512", replicas: 7, connections: 9500, path: [{kind: ephemeral}, {kind: masquerade}]}
 - {table: T, name: pods, connections: 2000, path: [{kind: ephemeral}]}
-- {table: U, name: not asked for, connections: 2000, path: [{kind: ephemeral}]}
+- {table: U, name: not requested, connections: 2000, path: [{kind: ephemeral}]}
 `), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -153,7 +153,7 @@ func (p snatPage) ports() plot.Figure {
 	for i := range st.Busy {
 		resting[i] = float64(st.Busy[i] - st.Active[i])
 	}
-	c.Note = "Held down: ports of connections that have ended and that serve nobody yet (cool-down, TIME_WAIT)."
+	c.Note = "Held down: ports of connections that have ended and that serve no one yet (cool-down, TIME_WAIT)."
 	c.Series = []plot.Series{{Name: "in use", X: p.x, Y: floats(st.Active)}, {Name: "held down", X: p.x, Y: resting}, {Name: "both", X: p.x, Y: floats(st.Busy)}}
 	if st.Ports == 0 {
 		c.YLabel, c.Note, c.Series = "connections", "It has no ports and holds nothing down.", c.Series[:1]

@@ -83,7 +83,7 @@ func (f *snatFlags) register(cmd *cobra.Command) {
 	cli.DurationVar(flags, &t.BurstEvery, "burst-every", 0, "policy open: so often")
 	cli.DurationVar(flags, &t.Lifetime, "lifetime", 0, "mean lifetime of a connection (0: for ever; in a plan of rates: closed at once)")
 	flags.Float64Var(&t.RST, "rst", 0, "share of connections closed by RST instead of FIN")
-	flags.Float64Var(&t.Abandoned, "abandoned", 0, "share of connections that nobody closes")
+	flags.Float64Var(&t.Abandoned, "abandoned", 0, "share of connections that neither side closes")
 }
 
 // args reads the argument: a KIND, or the FILE that -c may name too, which has a dot or a slash in its name.

@@ -143,7 +143,7 @@ func TestSnatSimulate(t *testing.T) {
 	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "The testers move between 0 and 16,000") || !strings.Contains(string(text), "<svg") {
 		t.Errorf("report: %v", err)
 	}
-	out, err = clitest.Execute(t, "snat", "simulate", "-c", "../../../examples/snat/churn.yaml", "--scenario", "nobody closes", "--duration", "10m")
+	out, err = clitest.Execute(t, "snat", "simulate", "-c", "../../../examples/snat/churn.yaml", "--scenario", "neither side closes", "--duration", "10m")
 	if err != nil || !strings.Contains(out, "connects failed") || !strings.Contains(out, "600 s") {
 		t.Errorf("%v: %s", err, out)
 	}

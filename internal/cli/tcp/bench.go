@@ -14,14 +14,20 @@ import (
 	"github.com/weir-lb/weir/internal/tcpscale/scalebench"
 )
 
+// tcpBenchFlags are the flags of `weir tcp bench`.
+type tcpBenchFlags struct {
+	tcpLoadFlags
+	peers         tcpPeersFlags
+	servers       workerCount
+	report, serve string
+	feed          tcpFeedFlags
+	via           tcpViaFlags
+	json          bool
+	namespace     bool
+}
+
 func newTCPBenchCommand() *cobra.Command {
-	var f tcpLoadFlags
-	var peers tcpPeersFlags
-	var servers workerCount
-	var report, serve string
-	var feed tcpFeedFlags
-	var via tcpViaFlags
-	var asJSON, namespace bool
+	var f tcpBenchFlags
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Hold N connections between a server and a client on this machine, and report what that costs",
@@ -36,7 +42,7 @@ several paths are compared. Events during the hold show what a path makes of the
 Exit codes: 0 all were established and none was lost without an event, 1 otherwise, 2 wrong usage.`,
 		Example: `  weir tcp bench --connections 100000
   weir tcp bench --connections 100000 --hold 2m --report tcp.html
-  weir tcp bench --connections 1000000 --hold 2m --heartbeat 1m
+  weir tcp bench --connections 1000000 --hold 2m --heartbeat 1m --rate 15000
   weir tcp bench --connections 100000 --serve-stats 127.0.0.1:9190
   weir tcp bench --connections 20000 --hold 10s --json | jq .verdict
   weir tcp bench --via direct,tcx,xdp,nfqueue --report paths.html
@@ -44,60 +50,69 @@ Exit codes: 0 all were established and none was lost without an event, 1 otherwi
   weir tcp bench --via nfqueue --connections 20000 --hold 1m --heartbeat 5s --cut-backend 10s --json | jq .via.events
   sudo weir tcp bench --connections 100000 --hold 20s --with fortio,tsung,wrk`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if err := peers.check(cmd); err != nil {
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.peers.check(cmd); err != nil {
 				return err
 			}
-			if len(peers.with) > 0 {
-				return runTCPPeers(cmd, f, peers, asJSON, report)
+			if len(f.peers.with) > 0 {
+				return runTCPPeers(cmd, f.tcpLoadFlags, f.peers, f.json, f.report)
 			}
-			config := scalebench.Config{Hold: f.hold, Plateau: f.plateau, Namespace: namespace}
-			config.ClientWorkers, config.ServerWorkers = int(f.workers), int(servers)
-			if f.hold < time.Second {
-				return cli.UsageError(fmt.Errorf("--hold %v: at least 1s", f.hold))
-			}
-			if err := via.read(cmd, f.hold); err != nil {
-				return cli.UsageError(err)
-			}
-			config.Client = f.config
-			if config.Launcher, err = measuring.TCPWorkers(cmd.ErrOrStderr()); err != nil {
-				return err
-			}
-			return runTCPBench(cmd, config, via, feed, serve, asJSON, report)
+			return runTCPBench(cmd, &f)
 		},
 	}
 	f.add(cmd)
-	peers.add(cmd)
+	f.peers.add(cmd)
 	flags := cmd.Flags()
 	flags.IntVar(&f.config.Connections, "connections", 100000, "how many to hold")
 	cli.DurationVar(flags, &f.hold, "hold", 2*time.Minute, "how long, once all are established or a plateau is found")
-	flags.Var(&servers, "server-workers", "processes of the server; auto: as many as the open-file limit requires")
-	measuring.AddReportFlag(cmd, &report, measuring.ReportUsage)
-	flags.BoolVar(&namespace, "namespace", true, "run in a network namespace of its own, with all ports and a hash table of its size, where we are root")
-	flags.BoolVar(&asJSON, "json", false, "print the result as JSON")
-	feed.add(cmd)
-	via.add(cmd)
-	flags.StringVar(&serve, "serve-stats", "", "HOST:PORT of a page of its own that shows the run while it lasts; port 0: one that is free")
+	flags.Var(&f.servers, "server-workers", "processes of the server; auto: as many as the open-file limit requires")
+	measuring.AddReportFlag(cmd, &f.report, measuring.ReportUsage)
+	flags.BoolVar(&f.namespace, "namespace", true, "run in a network namespace of its own, with all ports and a hash table of its size, where we are root")
+	flags.BoolVar(&f.json, "json", false, "print the result as JSON")
+	f.feed.add(cmd)
+	f.via.add(cmd)
+	flags.StringVar(&f.serve, "serve-stats", "", "HOST:PORT of a page of its own that shows the run while it lasts; port 0: one that is free")
 	f.config.BackoffMin, f.config.BackoffMax = 200*time.Millisecond, 5*time.Second
 	return cmd
 }
 
-func runTCPBench(cmd *cobra.Command, config scalebench.Config, via tcpViaFlags, to tcpFeedFlags, serve string, asJSON bool, report string) error {
+// bench converts the flags into what is measured.
+func (f *tcpBenchFlags) bench(cmd *cobra.Command) (config scalebench.Config, err error) {
+	config = scalebench.Config{Hold: f.hold, Plateau: f.plateau, Namespace: f.namespace}
+	config.ClientWorkers, config.ServerWorkers = int(f.workers), int(f.servers)
+	if f.hold < time.Second {
+		return config, cli.UsageError(fmt.Errorf("--hold %v: at least 1s", f.hold))
+	}
+	if err := f.via.read(cmd, f.hold); err != nil {
+		return config, cli.UsageError(err)
+	}
+	config.Client = f.config
+	if config.Launcher, err = measuring.TCPWorkers(cmd.ErrOrStderr()); err != nil {
+		return config, err
+	}
 	if err := config.Validate(); err != nil {
-		return cli.UsageError(err)
+		return config, cli.UsageError(err)
+	}
+	return config, nil
+}
+
+func runTCPBench(cmd *cobra.Command, f *tcpBenchFlags) error {
+	config, err := f.bench(cmd)
+	if err != nil {
+		return err
 	}
 	progress := newTCPProgress(cmd.ErrOrStderr())
 	config.Client.ID, config.Command = defaultTCPName(), measuring.TypedCommand()
-	feed, err := to.open(progress.say)
-	if serve != "" && err == nil {
-		if _, _, bad := net.SplitHostPort(serve); bad != nil {
-			return cli.UsageError(fmt.Errorf("--serve-stats %q: write HOST:PORT, such as 127.0.0.1:9190", serve))
+	feed, err := f.feed.open(progress.say)
+	if f.serve != "" && err == nil {
+		if _, _, bad := net.SplitHostPort(f.serve); bad != nil {
+			return cli.UsageError(fmt.Errorf("--serve-stats %q: write HOST:PORT, such as 127.0.0.1:9190", f.serve))
 		}
 		if feed != nil {
 			return cli.UsageError(errors.New("--serve-stats and --stats: one of them"))
 		}
 		var stop func()
-		if feed, stop, err = serveTCPStats(cmd.Context(), serve, config.Client.Connections, progress.say); err == nil {
+		if feed, stop, err = serveTCPStats(cmd.Context(), f.serve, config.Client.Connections, progress.say); err == nil {
 			defer stop()
 		}
 	}
@@ -106,8 +121,8 @@ func runTCPBench(cmd *cobra.Command, config scalebench.Config, via tcpViaFlags, 
 	}
 	defer feed.Close()
 	config.Ends = func(client, server tcpscale.Report) { feed.Post(client, server) }
-	results, err := via.run(cmd.Context(), config, func() *tcpProgress { return newTCPProgress(cmd.ErrOrStderr()) })
-	if shown := showTCPBench(cmd, results, asJSON, report); err == nil {
+	results, err := f.via.run(cmd.Context(), config, func() *tcpProgress { return newTCPProgress(cmd.ErrOrStderr()) })
+	if shown := showTCPBench(cmd, results, f.json, f.report); err == nil {
 		err = shown
 	}
 	return err

@@ -194,7 +194,7 @@ func sourceAddresses(texts []string) ([]netip.Addr, error) {
 	return tcpscale.Sources(prefixes)
 }
 
-// ownAddresses asks the kernel whether connections may come from them: otherwise each connect would fail as if ports had run out.
+// ownAddresses queries the kernel whether connections may come from them: otherwise each connect would fail as if ports had run out.
 func ownAddresses(sources []netip.Addr) error {
 	for _, a := range sources {
 		conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 0)))

@@ -132,7 +132,7 @@ func TestTCPFeedFlagsAreChecked(t *testing.T) {
 	}
 }
 
-// A service with a token: the page asks for it, and a server that has it reports.
+// A service with a token: the page requests it, and a server that has it reports.
 func TestTCPStatsWithToken(t *testing.T) {
 	clitest.TakesSeconds(t)
 	token := t.TempDir() + "/token"

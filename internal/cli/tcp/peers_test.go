@@ -17,7 +17,7 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-// A real peer, in the same command: what the kernel counts is what was asked for.
+// A real peer, in the same command: what the kernel counts is what was requested.
 func TestRootTCPBenchWithAPeer(t *testing.T) {
 	clitest.TakesSeconds(t)
 	netlabtest.Root(t)

@@ -53,7 +53,7 @@ the port can report. Metrics and the probe /livez are open without --token-file.
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:9190", "address of page and reports, HOST:PORT, or :PORT for every address")
-	flags.StringVar(&f.tokenFile, "token-file", "", "file with a token, at least 16 characters, that reports and readers need; a browser asks for it as the password of any user (default: readers need one that is made at the start and printed)")
+	flags.StringVar(&f.tokenFile, "token-file", "", "file with a token, at least 16 characters, that reports and readers need; a browser requests it as the password of any user (default: readers need one that is made at the start and printed)")
 	flags.IntVar(&f.Expect, "expect", 0, "connections that should come, drawn with what is there; 0: none")
 	flags.IntVar(&f.MaxReporters, "max-reporters", 256, "servers and clients that are kept; 300 kB each after a day")
 	flags.IntVar(&f.MaxWatchers, "max-watchers", 32, "pages that are open at once")
@@ -105,7 +105,7 @@ func runTCPStats(cmd *cobra.Command, f *tcpStatsFlags) error {
 		if at, ok := listener.Addr().(*net.TCPAddr); ok && at.IP.IsLoopback() {
 			f.HostAllowed = func(host string) bool { return admin.HostAllowed(host) } // a web page may not report by rebinding a name
 		} else {
-			log.Warn("who reaches this port can report; --token-file asks for a secret", "address", listener.Addr().String())
+			log.Warn("who reaches this port can report; --token-file requests a secret", "address", listener.Addr().String())
 		}
 	}
 	log.Info("statistics", "page", page)

@@ -118,7 +118,7 @@ func TestChromiumFollowsTheTCPStats(t *testing.T) {
 	b.await(`[...document.querySelectorAll("#servers tbody tr.off")].some((r) => r.textContent.includes("server-3") && r.textContent.includes("ended"))`)
 	shots(b, "ended")
 	if b.evaluate("performance.timeOrigin", &later); later != loaded {
-		t.Error("the page was loaded anew")
+		t.Error("the page was loaded again")
 	}
 	notes := b.allNotes()
 	if quiet > 0 || len(notes) > 0 {
@@ -148,7 +148,7 @@ func shots(b *browser, name string) {
 }
 
 // The whole page is reached and worked with the keyboard, each stop is seen and has a name, and nothing is wider
-// than the window or paler than WCAG 2.2 asks for.
+// than the window or paler than WCAG 2.2 requires.
 func TestChromiumTCPStatsForEverybody(t *testing.T) {
 	clitest.TakesSeconds(t)
 	netlabtest.Tools(t, "chromium")

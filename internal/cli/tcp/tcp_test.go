@@ -180,7 +180,7 @@ func TestTCPClientWithoutServerSaysSo(t *testing.T) {
 	clitest.TakesSeconds(t)
 	cmd, out, notes := tcpProcess(t, (*exec.Cmd).Start, "client", "--to", "127.0.0.1:1", "--connections", "20", "--hold", "1s", "--plateau", "1s", "--quiet")
 	cmd.Wait()
-	if cmd.ProcessState.ExitCode() != cli.ExitFailure || !strings.Contains(out.String(), "nobody listens there") || !strings.Contains(notes.String(), "0 of 20 connections") {
+	if cmd.ProcessState.ExitCode() != cli.ExitFailure || !strings.Contains(out.String(), "no program listens there") || !strings.Contains(notes.String(), "0 of 20 connections") {
 		t.Errorf("exit code %d\n%s%s", cmd.ProcessState.ExitCode(), out, notes)
 	}
 }

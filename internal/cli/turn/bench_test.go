@@ -173,7 +173,7 @@ func TestTurnBenchRefusals(t *testing.T) {
 		"--duration -1s: write a length":                                           "--duration -1s",
 		"--rates: \"x\"":                                                           "--rates 20k,x",
 		"--most: \"a\"":                                                            "--most a",
-		"iperf speaks no TURN":                                                     "--road direct-channel --generator iperf",
+		"iperf has no TURN":                                                        "--road direct-channel --generator iperf",
 		"it needs --road direct-channel":                                           "--direction down",
 		`transport "sctp": write udp, tcp`:                                         "--transport sctp",
 		"packets of 8 bytes: want 40 to 1472":                                      "--size 8",

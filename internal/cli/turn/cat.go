@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli"
@@ -78,30 +79,41 @@ Ctrl-C or SIGTERM gives every allocation back.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runTurnCat(cmd, f, args) },
 	}
 	flags, c := cmd.Flags(), &f.config
-	flags.StringVar(&f.user, "user", "", "user name; with --secret the name behind the time")
-	flags.StringVar(&f.password, "password", "", "password")
-	flags.StringVar(&f.credentials, "credentials", "", "file with {\"username\", \"password\"}, {\"iceServers\": [...]}, or a user and a password in two lines; read anew for each session")
-	flags.StringVar(&f.secret, "secret", "", "shared secret: make time-windowed credentials, and new ones before they end")
-	cli.DurationVar(flags, &f.ttl, "auth-ttl", time.Hour, "with --secret: how long credentials are good")
+	f.addCredentials(flags)
 	flags.StringVar(&c.ServerName, "sni", "", "name that the server's certificate must bear (default the host of TURN-URI)")
 	flags.BoolVarP(&c.Insecure, "insecure", "i", false, "take any certificate")
 	cli.OldShorthand(cmd, "i", "insecure") // STUNner's turncat has this shorthand; it means --interface in other commands
 	flags.StringVar(&f.ca, "ca", "", "PEM file of the authorities to trust instead of the system's")
+	f.addTunnel(flags)
+	flags.StringVarP(&f.log, "log", "l", "text", "text or json, or a level as STUNner writes it, such as all:DEBUG")
+	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log every session")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, cli.QuietUsage)
+	flags.BoolVar(&f.json, "json", false, "print the statistics as JSON at the end")
+	return cmd
+}
+
+// addCredentials declares what the server authenticates.
+func (f *turnCatFlags) addCredentials(flags *pflag.FlagSet) {
+	flags.StringVar(&f.user, "user", "", "user name; with --secret the name behind the time")
+	flags.StringVar(&f.password, "password", "", "password")
+	flags.StringVar(&f.credentials, "credentials", "", "file with {\"username\", \"password\"}, {\"iceServers\": [...]}, or a user and a password in two lines; read again for each session")
+	flags.StringVar(&f.secret, "secret", "", "shared secret: make time-windowed credentials, and new ones before they end")
+	cli.DurationVar(flags, &f.ttl, "auth-ttl", time.Hour, "with --secret: how long credentials are good")
+}
+
+// addTunnel declares how sessions and datagrams are treated.
+func (f *turnCatFlags) addTunnel(flags *pflag.FlagSet) {
+	c := &f.config
 	flags.IntVar(&c.MaxClients, "max-clients", turncat.DefaultMaxClients, "clients at a time; datagrams of further ones are dropped, connections closed")
 	cli.DurationVar(flags, &c.IdleTimeout, "idle-timeout", turncat.DefaultIdleTimeout, "forget a client after this silence both ways, from 1s")
 	cli.DurationVar(flags, &c.CheckEvery, "check-every", turncat.DefaultCheckEvery, "how often a session in use asks whether its allocation is still there; -1s never")
-	cli.DurationVar(flags, &c.Lifetime, "lifetime", turncat.DefaultLifetime, "lifetime of allocations to ask for, 1m to 1h")
+	cli.DurationVar(flags, &c.Lifetime, "lifetime", turncat.DefaultLifetime, "lifetime of allocations to request, 1m to 1h")
 	cli.DurationVar(flags, &c.Linger, "linger", turncat.DefaultLinger, "after the end of a stream's input wait for answers until so much silence")
 	flags.IntVar(&c.MTU, "mtu", turncat.DefaultMTU, "maximum bytes of a datagram that is cut from a stream")
 	flags.IntVar(&c.Workers, "workers", 0, "workers of a UDP listener (default 1, which is enough for some 200,000 packets a second)")
 	cli.DurationVar(flags, &c.Gather, "gather", 0, "let datagrams gather for so long, at most 1ms: less CPU, more latency")
 	flags.IntVar(&c.Buffer, "buffer", turncat.DefaultBuffer, "kernel buffers of UDP sockets in bytes; above net.core.rmem_max needs root")
 	flags.BoolVar(&c.NoCheck, "no-check", false, "do not try the server first: begin also while it is away")
-	flags.StringVarP(&f.log, "log", "l", "text", "text or json, or a level as STUNner writes it, such as all:DEBUG")
-	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log every session")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, cli.QuietUsage)
-	flags.BoolVar(&f.json, "json", false, "print the statistics as JSON at the end")
-	return cmd
 }
 
 func runTurnCat(cmd *cobra.Command, f *turnCatFlags, args []string) error {

@@ -134,7 +134,7 @@ func TestTurnCatExitCodes(t *testing.T) {
 		args []string
 	}{
 		"wrong password": {1, `is "user1" the right user`, []string{"-", "turn://user1:wrong@" + server.String(), "udp://127.0.0.1:9"}},
-		"nobody there":   {1, "nobody listens", []string{"-", "turn://user1:passwd1@127.0.0.9:1", "udp://127.0.0.1:9"}},
+		"nobody there":   {1, "no program listens", []string{"-", "turn://user1:passwd1@127.0.0.9:1", "udp://127.0.0.1:9"}},
 		"no credentials": {2, "--user and --password", []string{"-", "turn:" + server.String(), "udp://127.0.0.1:9"}},
 		"kubernetes":     {2, "Kubernetes operator", []string{"-", "k8s://stunner/gateway:udp", "udp://127.0.0.1:9"}},
 		"arguments":      {2, "LISTEN TURN-URI PEER", []string{"-"}},

@@ -175,7 +175,7 @@ type setter func(*stun.Message) error
 
 func (s setter) AddTo(m *stun.Message) error { return s(m) }
 
-// refresh asks for a lifetime in seconds; 0 ends the allocation.
+// refresh requests a lifetime in seconds; 0 ends the allocation.
 func (f *turnFlow) refresh(seconds uint32) error {
 	_, err := f.request(stun.NewType(stun.MethodRefresh, stun.ClassRequest), stun.RawAttribute{Type: stun.AttrLifetime, Value: binary.BigEndian.AppendUint32(nil, seconds)})
 	return err
@@ -213,7 +213,7 @@ func (f *turnFlow) request(kind stun.MessageType, attributes ...stun.Setter) (*s
 func (f *turnFlow) exchange(request *stun.Message) (*stun.Message, error) {
 	deadline := time.After(time.Minute)
 	for {
-		_, _ = f.client.Write(request.Raw) // refused while nobody is there
+		_, _ = f.client.Write(request.Raw) // refused while no program is there
 		again := time.After(500 * time.Millisecond)
 	wait:
 		for {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/cli/files"
+	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/handover"
 	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/privilege"
@@ -134,15 +135,9 @@ func runTurnGateway(cmd *cobra.Command, f *gatewayFlags, args []string) error {
 func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource, log *slog.Logger, levels *atomic.Pointer[stunnerd.LogLevels], drainGiven bool) error {
 	signals, release := turnSignals()
 	defer release()
-	plan, text, err := source.load()
+	plan, text, err := source.loadChecked(log)
 	if err != nil {
 		return cli.UsageError(err)
-	}
-	if err := plan.Check(); err != nil {
-		return cli.UsageError(err)
-	}
-	for i := range plan.Gateway.Listeners {
-		privilege.WarnKeyFile(log, "TLS key", plan.Gateway.Listeners[i].Key)
 	}
 	options := gateway.Options{Workers: source.flags.workers, Log: log.With("scope", "turn"), Store: gatewayStore(k)}
 	offload, err := openTurnOffload(&plan.Gateway, log.With("scope", "offload"))
@@ -161,11 +156,7 @@ func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource,
 		log.Info("kept sockets without an allocation are closed, such as those of clients over TCP, TLS and DTLS", "sockets", dropped)
 	}
 	loop := &gatewayLoop{source: source, gateway: g, log: log.With("scope", "reconciler"), levels: levels}
-	api := turnAdmin(g, func() int64 { return time.Now().UnixNano() }, plan.STUNner)
-	addHandover(&api, k, g, loop.now)
-	offload.measured(&api)
-	others := api.Metrics
-	api.Metrics = func() []metrics.Sample { return append(others(), loop.samples()...) }
+	api := loop.admin(k, offload, plan.STUNner)
 	token, err := cli.AdminToken(source.flags.serve.TokenFile)
 	if err != nil {
 		return errors.Join(cli.UsageError(err), g.Close())
@@ -179,26 +170,58 @@ func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource,
 	for _, uri := range loop.now().URIs {
 		log.Info("TURN", "uri", uri)
 	}
-	drain := func() gateway.DrainConfig {
-		settings := g.DrainConfig()
-		if drainGiven {
-			settings.Timeout = source.flags.drainTimeout
-		}
-		return settings
+	var timeout *time.Duration // nil: the configuration's
+	if drainGiven {
+		timeout = &source.flags.drainTimeout
 	}
 	return cli.Serve(ctx, source.flags.serve, log, api, source.reload(log), g.Run,
 		func(ctx context.Context) error { return loop.run(ctx, text) },
-		func(ctx context.Context) error {
-			go k.Watch(ctx, g.Respond)
-			k.Ready()
-			end := cli.SignalsOf(ctx).Ending
-			end.Drain()
-			if drainGateway(ctx, signals, g, drain, k.Stopping, log); ctx.Err() == nil {
-				handover.Leaving() // from here on, a process that does not end is killed and not restarted
-				end.Drained()
-			}
-			return nil
-		})
+		func(ctx context.Context) error { return superviseGateway(ctx, signals, g, k, timeout, log) })
+}
+
+// loadChecked is load for a gateway that is going to serve.
+func (s *gatewaySource) loadChecked(log *slog.Logger) (*files.GatewayPlan, []byte, error) {
+	plan, text, err := s.load()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := plan.Check(); err != nil {
+		return nil, nil, err
+	}
+	for i := range plan.Gateway.Listeners {
+		privilege.WarnKeyFile(log, "TLS key", plan.Gateway.Listeners[i].Key)
+	}
+	return plan, text, nil
+}
+
+// admin is the admin API of the gateway, with the state of its configuration, its handover and its offload.
+func (l *gatewayLoop) admin(k *handover.Store, offload *turnOffload, stunner bool) admin.Config {
+	api := turnAdmin(l.gateway, func() int64 { return time.Now().UnixNano() }, stunner)
+	addHandover(&api, k, l.gateway, l.now)
+	offload.measured(&api)
+	others := api.Metrics
+	api.Metrics = func() []metrics.Sample { return append(others(), l.samples()...) }
+	return api
+}
+
+// superviseGateway answers the supervisor until a signal ends the gateway, and then drains it. A timeout of nil is the configuration's.
+func superviseGateway(ctx context.Context, signals <-chan os.Signal, g *gateway.Gateway, k *handover.Store, timeout *time.Duration, log *slog.Logger) error {
+	drain := func() gateway.DrainConfig {
+		settings := g.DrainConfig()
+		if timeout != nil {
+			settings.Timeout = *timeout
+		}
+		return settings
+	}
+	go k.Watch(ctx, g.Respond)
+	k.Ready()
+	end := cli.SignalsOf(ctx).Ending
+	end.Drain()
+	if drainGateway(ctx, signals, g, drain, k.Stopping, log); ctx.Err() == nil {
+		handover.Leaving() // from here on, a process that does not end is killed and not restarted
+		end.Drained()
+	}
+	return nil
 }
 
 // reload is the action on SIGHUP.

@@ -165,7 +165,7 @@ func fetch(url string) (string, error) {
 	return string(body), err
 }
 
-// A URI is enough for a gateway, and --peers says whom it reaches.
+// A URI is enough for a gateway, and --peers names the peers it reaches.
 func TestTurnGatewayOfAURI(t *testing.T) {
 	at := netlabtest.UDPAddress(t)
 	g := &turnGateway{server: at.String()}

@@ -151,7 +151,7 @@ func TestRootTurnOffload(t *testing.T) {
 				if all := float64(report.Up.Sum.Received + report.Down.Sum.Received); kernel["channels"] != 4 || kernel["up"]+kernel["down"] < 0.9*all {
 					t.Errorf("of %v packets the kernel relayed %v", all, kernel)
 				}
-				if !strings.Contains(stats.Offload, mode+" on front (asked for)") {
+				if !strings.Contains(stats.Offload, mode+" on front (requested)") {
 					t.Errorf("the gateway says %q", stats.Offload)
 				}
 			}
@@ -178,7 +178,7 @@ func TestRootTurnOffload(t *testing.T) {
 	}
 }
 
-// TestRootTurnOffloadRestart kills the serving process: the next one enters the channels anew.
+// TestRootTurnOffloadRestart kills the serving process: the next one enters the channels again.
 func TestRootTurnOffloadRestart(t *testing.T) {
 	if !clitest.OwnProcess(t) {
 		return

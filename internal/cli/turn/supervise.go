@@ -29,7 +29,7 @@ func (f *handoverFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.state, "state", "", "directory, made if missing, with what a start after the end of every process takes up again")
 }
 
-// run calls serve in the serving process: a child of this process, restarted whenever it dies, or with --no-supervisor
+// run calls serve in the serving process: a child of this process, restarted whenever it ends, or with --no-supervisor
 // this process. All work of the command belongs in serve, which calls k.Ready when it serves. Its ctx ends when a successor is about to
 // take over: serve then ends at once and leaves the allocations unchanged. Signals do not end ctx: see turnSignals.
 func (f *handoverFlags) run(cmd *cobra.Command, log *slog.Logger, serve func(ctx context.Context, k *handover.Store) error) error {

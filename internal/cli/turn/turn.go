@@ -6,7 +6,7 @@ import (
 	"github.com/weir-lb/weir/internal/cli"
 )
 
-// newTurnCommand groups what speaks TURN. A new subcommand is one line here.
+// newTurnCommand groups the commands about TURN. A new subcommand is one line here.
 func newTurnCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "turn",

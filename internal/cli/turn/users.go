@@ -25,7 +25,7 @@ func newTurnUsersCommand() *cobra.Command {
 	var query client.UserQuery
 	cmd := &cobra.Command{
 		Use:   "users",
-		Short: "List the allocations of a running gateway: who relays what to whom",
+		Short: "List the allocations of a running gateway: which client relays what to which peer",
 		Long: `List the allocations of a running gateway: user, client, relay address, peers, traffic each way, and how long ago the
 last packet passed. Rates are of the time between two tables with --watch, else of the allocation's whole life.`,
 		Example: `  weir turn users

@@ -116,7 +116,7 @@ func TestWebRTCThroughTheGateway(t *testing.T) {
 			pair, err := caller.SCTP().Transport().ICETransport().GetSelectedCandidatePair()
 			clitest.Must(t, err)
 			if pair.Local.Typ != webrtc.ICECandidateTypeRelay || pair.Remote.Typ != webrtc.ICECandidateTypeRelay {
-				t.Errorf("the peers speak over %s: not through the gateway alone", pair)
+				t.Errorf("the peers send over %s: not through the gateway alone", pair)
 			}
 		})
 	}

@@ -20,10 +20,10 @@ const (
 	ModeRequest Mode = "request" // sends requests, one in flight
 	// ModeObserve registers for the resource and counts notifications (RFC 7641).
 	ModeObserve Mode = "observe"
-	// ModeReverseRequest asks the server, by a POST to the resource, for requests of its own to /feed-CON or /feed-NON of the
+	// ModeReverseRequest queries the server, by a POST to the resource, for requests of its own to /feed-CON or /feed-NON of the
 	// client, and counts those it has answered. The query argument req of the URI says how many a POST brings.
 	ModeReverseRequest Mode = "reverse-request"
-	// ModeReverseObserve asks the server, likewise, to observe /feed-CON or /feed-NON of the client, and counts the notifications
+	// ModeReverseObserve queries the server, likewise, to observe /feed-CON or /feed-NON of the client, and counts the notifications
 	// sent. The query argument obs of the URI says how many a POST brings.
 	ModeReverseObserve Mode = "reverse-observe"
 )
@@ -44,7 +44,7 @@ func (c *BenchConfig) validateMode(target Target) error {
 	case !known:
 		return fmt.Errorf("mode: %q; use %s, %s, %s or %s", c.Mode, ModeRequest, ModeObserve, ModeReverseRequest, ModeReverseObserve)
 	case c.Mode != "" && c.Mode != ModeRequest && c.Sockets == SocketsShared && !target.Secure:
-		return fmt.Errorf("mode %s: clients without DTLS need a socket each to be told apart", c.Mode)
+		return fmt.Errorf("mode %s: clients without DTLS need a socket each to be distinguished", c.Mode)
 	case c.HandshakeEvery < 0 || c.NotifyEvery < 0:
 		return errors.New("handshake and notification intervals must not be negative")
 	case c.HandshakeEvery > 0 && !target.Secure:
@@ -280,7 +280,7 @@ func (c *simulated) served() {
 	c.counted()
 }
 
-// unobserved ends the observation of this client, and asks for another one.
+// unobserved ends the observation of this client, and requests another one.
 func (c *simulated) unobserved() {
 	c.progress.feed.token = nil
 	c.progress.round, c.progress.open = 0, false

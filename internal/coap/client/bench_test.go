@@ -77,7 +77,7 @@ func TestAFailedBenchLeavesNoDescriptors(t *testing.T) {
 }
 
 // A client that changes its source port keeps its session. pion hands a request over before it notes where it came from: an answer
-// that is faster goes to the old port, is lost and asked for again.
+// that is faster goes to the old port, is lost and requested again.
 func TestBenchRebind(t *testing.T) {
 	p := newPeer(t, true)
 	r, err := Bench(t.Context(), BenchConfig{

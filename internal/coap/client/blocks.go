@@ -20,12 +20,12 @@ type transfer struct {
 	conn     *Conn
 	request  *Request
 	x        *Exchange
-	exponent uint32 // blocks of the payload have 16 << exponent bytes
-	echo     []byte // value of the Echo option, when the server has asked for it (RFC 9175 section 2.3)
+	exponent uint32 // of the blocks of the payload, see blockSize
+	echo     []byte // value of the Echo option, when the server has requested it (RFC 9175 section 2.3)
 	tag      []byte // value of Request-Tag; nil: the payload goes in one message
 }
 
-// once sends one message with extra options and returns its response. It repeats it once where the server asks for an Echo.
+// once sends one message with extra options and returns its response. It repeats it once where the server requests an Echo.
 func (t *transfer) once(ctx context.Context, payload []byte, extra ...Option) (*message.Message, error) {
 	for again := false; ; again = true {
 		options := t.request.options(t.conn.target)
@@ -79,12 +79,62 @@ func without(options []Option, id message.OptionID) []Option {
 	return kept
 }
 
-// early asks for blocks of a size in the response, if the request names one.
+// early requests blocks of a size in the response, if the request names one.
 func (t *transfer) early() []Option {
 	if t.request.BlockSize == 0 {
 		return nil
 	}
 	return []Option{UintOption(message.Block2, t.exponent)}
+}
+
+// bert is the exponent that stands for several blocks of 1024 bytes in one message, over TCP (RFC 8323 section 6).
+const bert = 7
+
+// shift is by how many bits the number of a block is shifted to be an offset.
+func shift(exponent uint32) uint32 { return 4 + min(exponent, bert-1) }
+
+// maxBERT is the maximum length of the blocks in one message, in bytes.
+const maxBERT = (2*maxRoom - headers) &^ 1023
+
+// payload is how many bytes of the body a message carries.
+func (t *transfer) payload() int {
+	switch {
+	case t.exponent < bert:
+		return 16 << t.exponent
+	case t.request.BlockSize > 0:
+		return min(t.conn.bert(), t.request.BlockSize)
+	}
+	return t.conn.bert()
+}
+
+// bert is how many bytes of blocks one message to the server may carry: 0 over UDP, and where the server does not know BERT.
+func (c *Conn) bert() int {
+	if l, ok := c.link.(*streamLink); ok {
+		return min(l.conn.Peer().BERT(headers), maxBERT)
+	}
+	return 0
+}
+
+// fits reports whether a message with this value of a Block option may have a payload of n bytes.
+func (c *Conn) fits(block uint32, n int) bool {
+	_, stream := c.link.(*streamLink)
+	switch more := block&8 != 0; {
+	case block&7 == bert && more:
+		return stream && n > 0 && n%1024 == 0
+	case block&7 == bert:
+		return stream
+	case more:
+		return n == 16<<(block&7)
+	}
+	return n <= 16<<(block&7)
+}
+
+// introduced waits until the server's settings are known, if a request calls for that: they come before its first answer.
+func (c *Conn) introduced(ctx context.Context, r *Request) {
+	l, ok := c.link.(*streamLink)
+	if ok && (r.BlockSize > 1024 || len(r.Payload)+headers > l.room()) && !l.conn.Begun() {
+		_, _ = c.Ping(ctx) // without an answer the base values hold
+	}
 }
 
 // upload sends the request with its payload and returns the response to the last message.
@@ -96,10 +146,13 @@ func (t *transfer) upload(ctx context.Context) (*message.Message, error) {
 			return m, err
 		}
 		block, ok := m.Uint(message.Block1)
-		if !ok || block&7 == 7 || 16<<(block&7) >= len(body) {
+		if !ok || block&7 > t.exponent {
 			return m, nil
 		}
 		t.exponent = block & 7
+		if t.payload() >= len(body) {
+			return m, nil
+		}
 	}
 	t.tag = make([]byte, 4)
 	rand.Read(t.tag) //nolint:errcheck // never fails, by its contract
@@ -115,12 +168,12 @@ func (t *transfer) upload(ctx context.Context) (*message.Message, error) {
 // blocks sends body in blocks. again: the server wants it from the beginning, in smaller blocks perhaps.
 func (t *transfer) blocks(ctx context.Context, body []byte) (m *message.Message, again bool, err error) {
 	for offset := 0; ; {
-		end := min(offset+16<<t.exponent, len(body))
+		end := min(offset+t.payload(), len(body))
 		more := uint32(0)
 		if end < len(body) {
 			more = 8
 		}
-		extra := append(t.early(), UintOption(message.Block1, uint32(offset)>>(4+t.exponent)<<4|more|t.exponent))
+		extra := append(t.early(), UintOption(message.Block1, uint32(offset)>>shift(t.exponent)<<4|more|t.exponent))
 		if offset == 0 {
 			extra = append(extra, UintOption(message.Size1, uint32(len(body))))
 		}
@@ -187,7 +240,7 @@ func (t *transfer) rest(ctx context.Context, first *message.Message) (again bool
 	if !ok || block&8 == 0 || first.Code.Class() != 2 {
 		return false, nil
 	}
-	if block>>4 != 0 || block&7 == 7 || len(first.Payload) != 16<<(block&7) {
+	if block>>4 != 0 || !t.conn.fits(block, len(first.Payload)) {
 		return false, errors.New("the first block of the response makes no sense (RFC 7959 section 2.4)")
 	}
 	whole, body := t.x.Response, bytes.Clone(first.Payload)
@@ -201,7 +254,7 @@ func (t *transfer) rest(ctx context.Context, first *message.Message) (again bool
 			return false, fmt.Errorf("the response is too long: more than %d bytes", maxBody)
 		}
 		// A server may make blocks smaller as it goes, but each begins where the one before has ended.
-		number := uint32(len(body)) >> (4 + block&7)
+		number := uint32(len(body)) >> shift(block&7)
 		if number >= 1<<20 {
 			return false, fmt.Errorf("the response has more than %d blocks", 1<<20)
 		}
@@ -214,10 +267,10 @@ func (t *transfer) rest(ctx context.Context, first *message.Message) (again bool
 		}
 		nextTag, _ := next.Option(message.ETag)
 		value, ok := next.Uint(message.Block2)
-		if !ok || value&7 == 7 || int(value>>4)<<(4+value&7) != len(body) || !bytes.Equal(tag, nextTag) {
+		if !ok || int(value>>4)<<shift(value&7) != len(body) || !bytes.Equal(tag, nextTag) {
 			return true, nil
 		}
-		if value&8 != 0 && len(next.Payload) != 16<<(value&7) {
+		if !t.conn.fits(value, len(next.Payload)) {
 			return false, errors.New("a block of the response does not have its size (RFC 7959 section 2.2)")
 		}
 		block = value

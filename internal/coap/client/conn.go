@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/exchange"
 	"github.com/weir-lb/weir/internal/coap/message"
+	dtls "github.com/weir-lb/weir/internal/dtls/client"
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 )
 
@@ -182,9 +184,9 @@ func (c *Conn) read() {
 				c.link.Write(answer) //nolint:errcheck // the peer repeats what is not answered
 			}
 			c.current = nil
-		case isTimeout(err):
+		case errors.Is(err, os.ErrDeadlineExceeded):
 		case isRefused(err):
-			c.fail(refusal(err))
+			c.fail(dtls.Unreachable(err))
 		default:
 			c.reading = err
 			c.fail(err)
@@ -203,14 +205,6 @@ func isRefused(err error) bool {
 		}
 	}
 	return false
-}
-
-// refusal names the cause of an ICMP error; other errors stay as they are.
-func refusal(err error) error {
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		return fmt.Errorf("nothing listens there: %w", syscall.ECONNREFUSED)
-	}
-	return err
 }
 
 // fail ends all calls; with c.mu held.
@@ -289,7 +283,7 @@ func (c *Conn) begin(ctx context.Context, datagram []byte) (exchange.ID, *call, 
 	return id, waiting, nil
 }
 
-// unwanted reports whether a request asks for no response of any class (RFC 7967 section 2.1).
+// unwanted reports whether a request wants no response of any class (RFC 7967 section 2.1).
 func unwanted(datagram []byte) bool {
 	var m message.Message
 	if message.Parse(datagram, &m) != nil {
@@ -303,7 +297,7 @@ func unwanted(datagram []byte) bool {
 func (c *Conn) unsent() error {
 	err := c.sending
 	c.sending = nil
-	return refusal(err)
+	return dtls.Unreachable(err)
 }
 
 // connEvents are the calls that a Conn gets from its endpoint, with c.mu held.

@@ -4,16 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"time"
+
+	dtls "github.com/weir-lb/weir/internal/dtls/client"
 )
 
 // RawLink carries the messages of one connection. A Read returns one message; Close ends it. net.Conn of a connected UDP socket is one.
-type RawLink interface {
-	Read(b []byte) (int, error)
-	Write(b []byte) (int, error)
-	SetReadDeadline(t time.Time) error
-	Close() error
-}
+type RawLink = dtls.Socket
 
 type link = RawLink
 
@@ -55,11 +51,11 @@ func open(ctx context.Context, target Target, cfg *DialConfig) (link, Session, e
 	}
 	own := cfg.Security
 	own.complete(target.Host)
-	l, result, err := secure(ctx, under, &own, cfg.Timeout)
+	l, err := secure(ctx, under, &own, cfg.Timeout)
 	if err != nil {
-		under.Close() //nolint:errcheck // the error that matters is err
 		return nil, Session{}, err
 	}
+	result := l.Result()
 	return l, describe(target, &own, &result), nil
 }
 

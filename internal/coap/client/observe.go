@@ -63,7 +63,7 @@ func expiryJitter() time.Duration { return 5*time.Second + mathrand.N(10*time.Se
 // (no error) or the server ends the observation: by an error response, which is delivered, by an answer without an Observe option
 // (ErrNotObserved), or by not answering. It fetches the blocks of long notifications. deliver is called on the caller's goroutine.
 func (c *Conn) Observe(ctx context.Context, cfg ObserveConfig, deliver func(Notification) bool) error {
-	if err := cfg.Validate(); err != nil {
+	if err := cfg.validateFor(c.target); err != nil {
 		return err
 	}
 	o := &observed{conn: c, cfg: &cfg, observation: &observation{
@@ -220,7 +220,7 @@ func (o *observed) cancel() error {
 	return nil
 }
 
-// unmatched takes notifications, for the endpoint; with c.mu held. false: nobody observes this, and a reset notifies the server.
+// unmatched takes notifications, for the endpoint; with c.mu held. false: no one observes this, and a reset notifies the server.
 func (c *Conn) unmatched(_ *exchange.Session, m *message.Message) bool {
 	o := c.observations[string(m.Token)]
 	if o == nil {

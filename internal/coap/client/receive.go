@@ -18,7 +18,7 @@ type ReceiveConfig struct {
 	Interval time.Duration // between two requests; default 1 s
 	Timeout  time.Duration // for a response; default 2 s. Later ones count as lost
 	Count    int           // of requests; 0: until ctx ends
-	CBOR     bool          // ask for the history in CBOR instead of JSON: an answer reaches back further
+	CBOR     bool          // request the history in CBOR instead of JSON: an answer reaches back further
 }
 
 // Validate refuses what cannot be.
@@ -68,7 +68,7 @@ type receiver struct {
 
 // Receive sends non-confirmable requests to a server that remembers the newest of them, each once, until ctx ends or cfg.Count are
 // done, and enters in ledger which were lost, on the way there or on the way back. changed is called with the ledger after each
-// request, never twice at a time, and must not keep it. A session that ends is made anew. It returns an error where the first
+// request, never twice at a time, and must not keep it. A session that ends is made again. It returns an error where the first
 // connection cannot be made or where the server is none for receive tests.
 func Receive(ctx context.Context, cfg ReceiveConfig, ledger *Ledger, changed func(*Ledger)) error {
 	if err := cfg.Validate(); err != nil {
@@ -118,7 +118,7 @@ func (r *receiver) id(at time.Time) string {
 	return fmt.Sprintf("RID%d", r.newest)
 }
 
-// last asks for the history until the fate of the last requests is known, a few times.
+// last requests the history until the fate of the last requests is known, a few times.
 func (r *receiver) last(ctx context.Context) {
 	for n := range 20 {
 		r.mu.Lock()
@@ -138,7 +138,7 @@ func (r *receiver) trouble() error {
 	return r.refused
 }
 
-// dial makes the connection anew.
+// dial makes the connection again.
 func (r *receiver) dial(ctx context.Context) error {
 	conn, err := Dial(ctx, r.cfg.URI, DialConfig{Security: r.cfg.Security, Timeout: max(r.cfg.timeout(), 10*time.Second)})
 	if err != nil {
@@ -149,7 +149,7 @@ func (r *receiver) dial(ctx context.Context) error {
 	return nil
 }
 
-// connection returns the connection, made anew if it has ended; nil: there is none now.
+// connection returns the connection, made again if it has ended; nil: there is none now.
 func (r *receiver) connection(ctx context.Context) *Conn {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -170,7 +170,7 @@ func (l *Ledger) learn(h *History) {
 	}
 }
 
-// Californium's server and Weir's keep fullHistory requests for each device, and cut what does not fit the length asked for. A
+// Californium's server and Weir's keep fullHistory requests for each device, and cut what does not fit the length requested. A
 // history that is shorter than both, by entryRoom bytes, is a whole one.
 const (
 	fullHistory   = 24
@@ -270,7 +270,7 @@ func ParseHistory(m *message.Message) (*History, error) {
 	case message.CBOR:
 		err = cbor.Unmarshal(m.Payload, &entries) // it takes the names of JSON
 	default:
-		return nil, errors.New("the server does not tell its history in JSON or CBOR")
+		return nil, errors.New("the server does not give its history in JSON or CBOR")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the history of the server: %w", err)
@@ -288,7 +288,7 @@ func ParseHistory(m *message.Message) (*History, error) {
 	return h, nil
 }
 
-// sourceOf renders the address of a request; "" if the server does not tell it.
+// sourceOf renders the address of a request; "" if the server does not report it.
 func sourceOf(address any, port uint16) string {
 	switch a := address.(type) {
 	case string:

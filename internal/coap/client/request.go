@@ -34,8 +34,10 @@ type Request struct {
 	Query   []string
 	Options []Option // but for Uri-Host, Uri-Path, Uri-Query, Block1, Block2, Size1, Request-Tag and Observe; in any order
 	Payload []byte
-	// BlockSize is the size of the blocks of the payload, and asks for blocks of the response (early negotiation, RFC 7959
-	// section 2.4): a power of two, 16 to 1024 bytes. 0: 1024 for the payload; the server chooses for the response.
+	// BlockSize is the size of the blocks of the payload, and requests blocks of the response (early negotiation, RFC 7959
+	// section 2.4): a power of two, 16 to 1024 bytes; over TCP also a multiple of 1024 up to 31744, for so many blocks of 1024 in a
+	// message where the server knows that (BERT, RFC 8323 section 6). 0: for the payload 1024, or with BERT as much as a message to the
+	// server may carry; the server chooses for the response.
 	BlockSize int
 }
 
@@ -54,13 +56,21 @@ type Exchange struct {
 
 // Validate refuses what no request can be.
 func (r *Request) Validate() error {
-	if n := r.BlockSize; n != 0 && (n < 16 || n > 1024 || n&(n-1) != 0) {
-		return fmt.Errorf("block size: %d is not 16, 32, 64, 128, 256, 512 or 1024", n)
+	if n := r.BlockSize; n != 0 && (n < 16 || n <= 1024 && n&(n-1) != 0 || n > maxBERT || n > 1024 && n%1024 != 0) {
+		return fmt.Errorf("block size: %d is not 16, 32, 64, 128, 256, 512 or 1024, nor, over TCP, a multiple of 1024 up to %d", n, maxBERT)
 	}
 	if len(r.Payload) > maxBody {
 		return fmt.Errorf("payload: %d bytes, at most %d", len(r.Payload), maxBody)
 	}
 	return nil
+}
+
+// validateFor refuses what cannot be asked of target.
+func (r *Request) validateFor(target Target) error {
+	if r.BlockSize > 1024 && !target.Stream {
+		return fmt.Errorf("block size: %d is more than 1024 bytes: several blocks in a message (BERT, RFC 8323 section 6) go over TCP alone; write coap+tcp:// or coaps+tcp://", r.BlockSize)
+	}
+	return r.Validate()
 }
 
 // options are those of the request, for the server of target.
@@ -106,13 +116,14 @@ func build(kind message.Type, code message.Code, token []byte, options []Option,
 }
 
 // Do sends a request and waits for its response. It sends a payload in blocks and fetches a response in blocks (RFC 7959), and repeats
-// the request with an Echo option that the server asks for (RFC 9175). An error response (4.xx, 5.xx) is a response, not an error.
+// the request with an Echo option that the server requests (RFC 9175). An error response (4.xx, 5.xx) is a response, not an error.
 // The Exchange is of use after an error too: it holds what was sent, and what has come.
 func (c *Conn) Do(ctx context.Context, r *Request) (*Exchange, error) {
 	x := &Exchange{Target: c.target, Session: c.session}
-	if err := r.Validate(); err != nil {
+	if err := r.validateFor(c.target); err != nil {
 		return x, err
 	}
+	c.introduced(ctx, r)
 	t := &transfer{conn: c, request: r, x: x, exponent: c.exponent(r.BlockSize)}
 	begun := time.Now()
 	response, err := t.upload(ctx)
@@ -124,9 +135,12 @@ func (c *Conn) Do(ctx context.Context, r *Request) (*Exchange, error) {
 	return x, err
 }
 
-// exponent is that of the blocks to send: their size is 16 << exponent.
+// exponent is that of the blocks to send: bert, or their size is 16 << exponent.
 func (c *Conn) exponent(size int) uint32 {
-	if size == 0 {
+	if size == 0 || size > 1024 {
+		if c.bert() > 0 {
+			return bert
+		}
 		size = 1024
 	}
 	for size > 16 && size+headers > roomOf(c.link) {
@@ -142,13 +156,14 @@ func (c *Conn) exponent(size int) uint32 {
 // single is how long a payload may be that goes in one message, in bytes: a block, or over a stream what the peer takes.
 func (t *transfer) single() int {
 	if l, ok := t.conn.link.(*streamLink); ok && t.request.BlockSize == 0 {
-		return max(16<<t.exponent, min(l.room(), 2*maxRoom)-headers)
+		return max(t.payload(), min(l.room(), 2*maxRoom)-headers)
 	}
-	return 16 << t.exponent
+	return t.payload()
 }
 
-// headers is room for what comes before the payload of a block, in bytes.
-const headers = 160
+// headers is room for what comes before the payload of a block, in bytes: the base value of a message over TCP (1152 bytes, RFC 8323
+// section 5.3.1) leaves so many to a block of 1024.
+const headers = 128
 
 // RequestConfig describes one request on a connection of its own. The zero value of a field means its default.
 type RequestConfig struct {
@@ -159,6 +174,15 @@ type RequestConfig struct {
 	Timeout    time.Duration // likewise
 }
 
+// Validate refuses what no request can be, and what cannot be asked of the URI's server.
+func (c *RequestConfig) Validate() error {
+	target, err := ParseTarget(c.URI)
+	if err != nil {
+		return err
+	}
+	return c.validateFor(target)
+}
+
 // Do connects, sends one request, waits for its response and closes the connection.
 func Do(ctx context.Context, cfg RequestConfig) (*Exchange, error) {
 	start := time.Now()
@@ -167,6 +191,9 @@ func Do(ctx context.Context, cfg RequestConfig) (*Exchange, error) {
 		return &Exchange{}, err
 	}
 	x := &Exchange{Target: target}
+	if err := cfg.Validate(); err != nil {
+		return x, err
+	}
 	if x.Request, err = cfg.build(cfg.options(target), cfg.Payload); err != nil {
 		return x, fmt.Errorf("request to %s: %w", cfg.URI, err)
 	}

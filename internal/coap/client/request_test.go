@@ -110,6 +110,11 @@ func TestParseTarget(t *testing.T) {
 		strings.Join(got.Path, "|") != "a|b/c" || strings.Join(got.Query, "|") != "x=1|y=&" {
 		t.Fatalf("%+v, %v", got, err)
 	}
+	for _, uri := range []string{"coap://[ff02::fd%eth0]:5783/a%20b", "coap://[ff02::fd%25eth0]:5783/a%20b"} {
+		if got, err := ParseTarget(uri); err != nil || got.Host != "ff02::fd%eth0" || !got.IsGroup() || got.Port != 5783 || len(got.Path) != 1 || got.Path[0] != "a b" {
+			t.Errorf("%s: %+v, %v", uri, got, err)
+		}
+	}
 	if got, err := ParseTarget("coap://host"); err != nil || got.Port != 5683 || got.Path != nil {
 		t.Fatalf("%+v, %v", got, err)
 	}

@@ -2,8 +2,10 @@ package client
 
 import (
 	"encoding/binary"
+	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -58,7 +60,7 @@ func newTurning(t *testing.T) (*turning, string) {
 			now := time.Since(s.begun)
 			s.endpoint.Tick(now)
 			if err != nil {
-				if isTimeout(err) {
+				if errors.Is(err, os.ErrDeadlineExceeded) {
 					continue
 				}
 				return

@@ -46,7 +46,7 @@ type bench struct {
 }
 
 // Bench runs one load until its requests are answered, its duration is over or ctx is cancelled (no error then: the result
-// tells how far it came). live, if not nil, is called every LiveEvery from one goroutine and must not block.
+// contains how far it came). live, if not nil, is called every LiveEvery from one goroutine and must not block.
 // The first client makes one verified request before the others start; an error of it ends the load.
 //
 // After Duration no request is begun, and answers are awaited for up to 10 s; what is then unanswered counts as lost.
@@ -148,7 +148,7 @@ func (c *BenchConfig) Validate() error {
 	case c.Sockets != "" && c.Sockets != SocketsEach && c.Sockets != SocketsShared:
 		return fmt.Errorf("sockets: %q; use %s or %s", c.Sockets, SocketsEach, SocketsShared)
 	case c.Sockets == SocketsShared && target.Secure && c.CIDLength != 0 && c.CIDLength < 4:
-		return fmt.Errorf("connection id length: %d is too short to tell clients of a shared socket apart; use 4 to 8", c.CIDLength)
+		return fmt.Errorf("connection id length: %d is too short to distinguish clients of a shared socket; use 4 to 8", c.CIDLength)
 	}
 	return c.validateMode(target)
 }

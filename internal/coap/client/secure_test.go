@@ -19,7 +19,7 @@ import (
 	"github.com/weir-lb/weir/internal/dtls/record"
 )
 
-// A server with certificates of another implementation: it is trusted by its root and its name, it asks for the client's.
+// A server with certificates of another implementation: it is trusted by its root and its name, it requests the client's.
 func TestRequestWithCertificates(t *testing.T) {
 	authority := handshaketest.NewAuthority(t, "test")
 	server := authority.Issue(t, "P-256", "server.test", func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)} })
@@ -86,7 +86,7 @@ func TestDialNamesTheCause(t *testing.T) {
 	}{
 		{"coaps://" + nobody, Security{}, "nothing listens there", syscall.ECONNREFUSED},
 		{"coap://" + nobody, Security{}, "nothing listens there", syscall.ECONNREFUSED},
-		{"coaps://" + silent.LocalAddr().String(), Security{}, "no answer within 300ms; is a DTLS server there?", handshake.ErrNoAnswer},
+		{"coaps://" + silent.LocalAddr().String(), Security{}, "ms; is a DTLS server there?", handshake.ErrNoAnswer},
 		{p.uri, Security{Secret: []byte("wrong")}, "", nil},
 		{p.uri, Security{Suites: []record.Suite{record.PSKWithAES256CCM8}}, "no cipher suite, group or certificate in common", nil},
 	} {

@@ -31,7 +31,7 @@ type Security struct {
 	NoCID             bool // do not offer a connection id
 	RecordSizeLimit   int  // RFC 8449, in bytes; 0: not offered
 	MaxFragmentLength int  // RFC 6066 section 4, in bytes; 0: not offered
-	// Resumable asks the server for a session that can be resumed; Resume, of an earlier Session.Resumption, is resumed.
+	// Resumable requests a session that can be resumed; Resume, of an earlier Session.Resumption, is resumed.
 	Resumable bool
 	Resume    *handshake.Session
 }
@@ -89,38 +89,4 @@ func (s *Security) handshake(cid []byte) handshake.ClientConfig {
 		cfg.Credentials.Store(s.Credentials)
 	}
 	return cfg
-}
-
-// explain names the cause of a handshake's end.
-func explain(err error, after time.Duration) error {
-	var alert handshake.AlertError
-	var untrusted handshake.UntrustedError
-	switch {
-	case errors.As(err, &untrusted):
-		return fmt.Errorf("certificate not trusted: %w", untrusted.Err)
-	case errors.Is(err, handshake.ErrNoAnswer):
-		return fmt.Errorf("no answer within %v; is a DTLS server there? (%w)", after.Round(time.Millisecond), err)
-	case errors.Is(err, handshake.ErrNoFinished):
-		return fmt.Errorf("no answer within %v to the keys of this client: some servers refuse an identity, a key or a certificate in silence (%w)", after.Round(time.Millisecond), err)
-	case errors.As(err, &alert):
-		return fmt.Errorf("%s (%w)", alertCause(alert), err)
-	}
-	return err
-}
-
-// alertCause is what a server's fatal alert in a handshake means for the user (RFC 5246 section 7.2.2; RFC 4279 section 2).
-func alertCause(alert handshake.AlertError) string {
-	switch alert {
-	case 20, 51, 115: // bad_record_mac, decrypt_error, unknown_psk_identity
-		return "identity or key refused"
-	case 40, 71: // handshake_failure, insufficient_security
-		return "no cipher suite, group or certificate in common"
-	case 41, 42, 43, 44, 45, 46, 48, 49, 116: // of certificates, unknown_ca, access_denied, certificate_required
-		return "the server does not accept the certificate of this client"
-	case 70: // protocol_version
-		return "the server does not speak DTLS 1.2"
-	case 112: // unrecognized_name
-		return "the server does not know the name it was called by"
-	}
-	return "refused by the server"
 }

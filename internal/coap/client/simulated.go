@@ -6,6 +6,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/coap/exchange"
 	"github.com/weir-lb/weir/internal/coap/message"
+	dtls "github.com/weir-lb/weir/internal/dtls/client"
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 	"github.com/weir-lb/weir/internal/dtls/record"
 )
@@ -103,7 +104,7 @@ func (c *simulated) shake() {
 		c.handshake = nil
 		w.stats.HandshakeErrors++
 		if w.phase == phaseProbe {
-			w.fail(explain(err, w.now-c.begun))
+			w.fail(dtls.Explain(err, w.now-c.begun))
 		}
 		c.resumption = nil
 		c.trouble()

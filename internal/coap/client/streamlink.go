@@ -7,11 +7,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/message"
 	"github.com/weir-lb/weir/internal/coap/stream"
+	dtls "github.com/weir-lb/weir/internal/dtls/client"
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 )
 
@@ -58,7 +60,7 @@ const maxStreamMessage = 60000
 // tls is the configuration of a TLS client.
 func (s *Security) tls(host string) (*tls.Config, error) {
 	if s.Credentials == nil {
-		return nil, errors.New("TLS needs certificates: say whom to trust (--trust, --trust-all); pre-shared keys and raw public keys are for coaps://")
+		return nil, errors.New("TLS needs certificates: name a certificate to trust (--trust, --trust-all); pre-shared keys and raw public keys are for coaps://")
 	}
 	cfg := &tls.Config{
 		ServerName: s.ServerName, RootCAs: s.Credentials.Roots, InsecureSkipVerify: s.Credentials.TrustAll, MinVersion: tls.VersionTLS12, //nolint:gosec // the user's --trust-all
@@ -85,11 +87,11 @@ func explainTLS(err error, after time.Duration) error {
 	case errors.As(err, &untrusted):
 		return fmt.Errorf("certificate not trusted: %w", untrusted.Err)
 	case errors.As(err, &alert):
-		return fmt.Errorf("%s (%w)", alertCause(handshake.AlertError(alert)), err)
-	case errors.Is(err, context.DeadlineExceeded) || isTimeout(err):
+		return fmt.Errorf("%s (%w)", dtls.AlertCause(handshake.AlertError(alert)), err)
+	case errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("no answer within %v (%w)", after, err)
 	}
-	return refusal(err)
+	return dtls.Unreachable(err)
 }
 
 func describeTLS(target Target, conn *tls.Conn) Session {

@@ -23,7 +23,7 @@ type Target struct {
 
 // ParseTarget reads coap://host[:port][/path][?query], or with the scheme coaps, coap+tcp or coaps+tcp.
 func ParseTarget(uri string) (Target, error) {
-	u, err := url.Parse(uri)
+	u, err := url.Parse(escapeZone(uri))
 	if err != nil {
 		return Target{}, fmt.Errorf("URI %q: %w", uri, err)
 	}
@@ -57,6 +57,19 @@ func ParseTarget(uri string) (Target, error) {
 		return Target{}, fmt.Errorf("URI %q: %w", uri, err)
 	}
 	return t, nil
+}
+
+// escapeZone lets the zone of an IPv6 address be written as everywhere else, [ff02::fd%eth0], and as in RFC 6874, [ff02::fd%25eth0].
+func escapeZone(uri string) string {
+	open, end := strings.IndexByte(uri, '['), strings.IndexByte(uri, ']')
+	if open < 0 || end < open {
+		return uri
+	}
+	at := strings.IndexByte(uri[open:end], '%')
+	if at < 0 || strings.HasPrefix(uri[open+at:], "%25") {
+		return uri
+	}
+	return uri[:open+at] + "%25" + uri[open+at+1:]
 }
 
 func (t *Target) split(u *url.URL) error {

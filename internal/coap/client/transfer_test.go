@@ -141,7 +141,7 @@ func TestPayloadInBlocks(t *testing.T) {
 	}
 }
 
-// A payload that fits one message goes in blocks where the server asks for it.
+// A payload that fits one message goes in blocks where the server requests it.
 func TestPayloadInBlocksAfterARefusal(t *testing.T) {
 	s := &assembling{exponent: 1, tags: map[string]bool{}}
 	uri := scripted(t, func(m *message.Message, send func([]byte)) {

@@ -145,7 +145,7 @@ func resolve(s string) (netip.AddrPort, error) {
 	}
 	address := udp.AddrPort().Addr().Unmap()
 	if device, err := net.InterfaceByName(address.Zone()); err == nil {
-		address = address.WithZone(strconv.Itoa(device.Index)) // as the node's own datagrams tell it
+		address = address.WithZone(strconv.Itoa(device.Index)) // as in the node's own datagrams
 	}
 	return netip.AddrPortFrom(address, uint16(number)), nil
 }

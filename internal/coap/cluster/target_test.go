@@ -46,7 +46,7 @@ func TestRefusedTargets(t *testing.T) {
 		"127.0.0.1:53": {}, "127.9.9.9:53": {}, "[::1]:53": {}, "[::ffff:127.0.0.1]:53": {},
 		"[64:ff9b::7f00:1]:53": {}, "[2002:7f00:1::1]:53": {}, "[::7f00:1]:53": {},
 		"169.254.169.254:80": {}, "[fd00:ec2::254]:80": {}, "[fe80::1]:5": {}, "[64:ff9b::a9fe:a9fe]:80": {}, "[2002:a9fe:a9fe::1]:80": {},
-		// Clients behind a balancer on this host have its address. Nothing goes there that was not asked for here.
+		// Clients behind a balancer on this host have its address. Nothing goes there that was not requested here.
 		"192.0.2.1:40000": {in: true}, "[2001:db8::1]:40000": {in: true}, "[::ffff:192.0.2.1]:40000": {in: true},
 		"192.0.2.1:15784": {}, "192.0.2.1:15884": {}, "[2001:db8::1]:15784": {},
 		"192.0.2.9:40000": {true, true}, "[2001:db8::9]:40000": {true, true}, "10.0.0.1:15784": {true, true}, "[fd00::1]:7": {true, true},

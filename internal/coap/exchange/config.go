@@ -23,6 +23,9 @@ type Config struct {
 	Seed uint64 // of message ids and back-off; 0 has no special meaning
 	// Supported names the critical options that the Handler (requests) or Events (responses) understands; nil: none.
 	Supported message.Supported
+	// Multicast reports whether a request to a multicast group is executed; nil: none is.
+	Multicast func(request *message.Message) bool
+	Leisure   Leisure // of the answers to such requests
 	// Proven is called when a probe of Reply.Probe was answered; nil: no call.
 	Proven func(*Session)
 	// Notified is called with the end of a message of Endpoint.Notify, named by its message id, unless Withdraw ended it. For a
@@ -33,7 +36,7 @@ type Config struct {
 	// (RFC 7967). nil: no call.
 	Acknowledged func(s *Session, id ID)
 	// Unmatched is called for a response that belongs to no pending request, such as a notification of RFC 7641. m is valid
-	// only during the call. It returns false where nobody expects the response, which rejects a Con. nil: nobody does.
+	// only during the call. It returns false where no one expects the response, which rejects a Con. nil: no one does.
 	Unmatched func(s *Session, m *message.Message) bool
 }
 
@@ -62,6 +65,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.NonLifetime, 145*time.Second)
 	setDefault(&c.ResponseTimeout, 93*time.Second)
 	setDefault(&c.MaxPending, 65536)
+	setDefault(&c.Leisure.Default, 5*time.Second)
 	setDefault(&c.MaxMessage, 16384)
 	setDefault(&c.LogBytes, 16<<20)
 	c.MaxRetransmit = max(c.MaxRetransmit, 0)
@@ -96,6 +100,11 @@ type Counters struct {
 	Timeouts        uint64 `json:"timeouts" metric:"_timeouts_total" help:"Pending messages given up."`
 	Stray           uint64 `json:"stray" metric:"_stray_total" help:"Acknowledgements, resets and responses that match nothing."`
 	PendingFull     uint64 `json:"pending_full" metric:"_pending_full_total" help:"Messages refused because too many were pending, in all or of one session."`
+
+	Multicast        uint64 `json:"multicast" metric:"_multicast_total" help:"Messages to multicast groups."`
+	MulticastAnswers uint64 `json:"multicast_answers" metric:"_multicast_answers_total" help:"Answers to messages to multicast groups, sent within the leisure."`
+	MulticastIgnored uint64 `json:"multicast_ignored" metric:"_multicast_ignored_total" help:"Messages to multicast groups without an answer: confirmable, not for discovery, or with an error or nothing as the result."`
+	MulticastRefused uint64 `json:"multicast_refused" metric:"_multicast_refused_total" help:"Requests to multicast groups without an answer because too many answers were waiting."`
 }
 
 // Add adds other to c.
@@ -119,4 +128,8 @@ func (c *Counters) Add(other *Counters) {
 	c.Timeouts += other.Timeouts
 	c.PendingFull += other.PendingFull
 	c.Stray += other.Stray
+	c.Multicast += other.Multicast
+	c.MulticastAnswers += other.MulticastAnswers
+	c.MulticastIgnored += other.MulticastIgnored
+	c.MulticastRefused += other.MulticastRefused
 }

@@ -6,6 +6,7 @@
 //	                    │                                             └─ Separate: empty ACK out, response by Sender later
 //	                    ├─► response, ACK, RST ─► Events.Response / Events.Failed of a request sent by Endpoint.Send
 //	                    └─► duplicate ─► the stored answer, or the safe request is executed again
+//	Endpoint.ReceiveMulticast ─► a request to a group, answered at a random time of its leisure
 //	Endpoint.Notify ─► a response outside of an exchange (RFC 7641), whose end Config.Notified reports
 //	Endpoint.Tick(now) ─► retransmissions, delayed responses, give-ups ─► Sender
 //

@@ -400,7 +400,7 @@ func TestProbe(t *testing.T) {
 			sequential++
 		}
 		previous = mid
-		if i%2 == 0 { // a guess, which begins the count anew
+		if i%2 == 0 { // a guess, which begins the count again
 			r.receive(message.AppendEmpty(nil, message.Rst, mid+1), now)
 		}
 		r.receive(message.AppendEmpty(nil, message.Ack, mid), now) // a ping is not acknowledged

@@ -63,7 +63,7 @@ func (e *Endpoint) Respond(s *Session, datagram []byte, unproven bool, now time.
 	return true
 }
 
-// freshFor is how long the order of sequence numbers is believed (RFC 7641 section 3.4).
+// freshFor is how long the order of sequence numbers is valid (RFC 7641 section 3.4).
 const freshFor = 128 * time.Second
 
 // Newer reports whether the notification with this value of its Observe option is newer than the newest one so far, which has last
@@ -92,7 +92,7 @@ func (e *Endpoint) notified(i int32, outcome Outcome) {
 	}
 }
 
-// Unwanted reports whether the No-Response option of a request asks for no response of this code (RFC 7967 section 2.1).
+// Unwanted reports whether the No-Response option of a request wants no response of this code (RFC 7967 section 2.1).
 func Unwanted(request *message.Message, code message.Code) bool {
 	mask, ok := request.Uint(message.NoResponse)
 	return ok && mask <= 0xff && code.Class() > 0 && mask>>(code.Class()-1)&1 != 0

@@ -34,7 +34,8 @@ type pending struct {
 	proof   bool // a reset of it proves the address
 	acked   bool // an empty ACK came, or none is expected
 
-	unproven bool // see Reply.Unproven
+	unproven  bool // see Reply.Unproven
+	multicast bool // the answer to a request to a multicast group
 }
 
 // pendings is the bounded table of pending messages with its heap of due times.
@@ -45,7 +46,9 @@ type pendings struct {
 	limit int
 	// unproven is how many slots Reply.Unproven counts.
 	unproven int
-	count    uint64 // IDs given out; the upper 40 bits of an ID
+	// multicast is how many slots answer requests to multicast groups.
+	multicast int
+	count     uint64 // IDs given out; the upper 40 bits of an ID
 }
 
 const slotBits = 24
@@ -93,6 +96,9 @@ func (p *pendings) release(i int32) {
 	s.count--
 	if slot.unproven {
 		p.unproven--
+	}
+	if slot.multicast {
+		p.multicast--
 	}
 	if slot.proof {
 		s.probing = false

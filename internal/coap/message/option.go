@@ -2,7 +2,7 @@ package message
 
 import "strconv"
 
-// OptionID is an option number. Its low bits tell how a receiver that does not know it must behave (RFC 7252 section 5.4.6).
+// OptionID is an option number. Its low bits define how a receiver that does not know it must behave (RFC 7252 section 5.4.6).
 type OptionID uint16
 
 // Registered options (RFC 7252 section 12.2; RFC 7641, 7959, 7967, 8613, 8768, 9175).

@@ -206,7 +206,7 @@ func (q *query) build(t *testing.T, kind message.Type, code message.Code, id uin
 	return wire
 }
 
-// everyQuery walks the server's own list of resources, so that a new one is covered without anybody thinking of it.
+// everyQuery walks the server's own list of resources, so that a new one is covered without any program thinking of it.
 func everyQuery(l *listener) (all []query) {
 	paths := append(l.tree.Paths(), "/nothing/here", "/"+strings.Repeat("x", 200))
 	for _, path := range paths {
@@ -461,7 +461,7 @@ func TestEchoProvesTheAddress(t *testing.T) {
 	}
 }
 
-// Answers by guess do not prove a plain address: one hit in 65,536 is not enough, and a miss begins anew.
+// Answers by guess do not prove a plain address: one hit in 65,536 is not enough, and a miss begins again.
 func TestGuessesProveNothing(t *testing.T) {
 	o := newOffline(t, false, nil)
 	c := o.client(false)

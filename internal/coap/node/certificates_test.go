@@ -11,7 +11,7 @@ import (
 	"github.com/weir-lb/weir/internal/dtls/handshake/handshaketest"
 )
 
-// A node serves clients with certificates, and /context shows whom it sees.
+// A node serves clients with certificates, and /context shows the client.
 func TestCertificates(t *testing.T) {
 	a := handshaketest.NewAuthority(t, "test")
 	own, device := a.Issue(t, "P-256", "server.test", nil), a.Issue(t, "P-256", "device", nil)

@@ -37,6 +37,9 @@ type Config struct {
 	Interfaces        []string `yaml:"interfaces,omitempty" default:"all"`          // only those of these interfaces
 	InterfacePatterns []string `yaml:"interfaces_pattern,omitempty" default:"none"` // only those of interfaces whose whole name one of these regular expressions matches
 
+	// Multicast: answer discovery at multicast groups too, on the ports of the listeners for plain CoAP over UDP.
+	Multicast *Multicast `yaml:"multicast,omitempty" default:"none"`
+
 	// Cluster: nodes that share sessions by connection id; adds a DTLS listener for each own node.
 	Cluster *cluster.Config `yaml:"cluster,omitempty" default:"none"`
 
@@ -48,7 +51,7 @@ type Config struct {
 
 	StreamIdle time.Duration `yaml:"stream_idle,omitempty" default:"1h" range:"10s to 8760h"` // closes TCP and TLS connections that have been silent for so long
 
-	// Trusted: sources whose plain requests are answered in full at once: in a network in which nobody can forge a source.
+	// Trusted: sources whose plain requests are answered in full at once: in a network in which no one can forge a source.
 	// Others but loopback get at most three times what they send until they have proven their address.
 	Trusted []netip.Prefix `yaml:"trusted,omitempty" default:"none" bounds:"prefixes"`
 
@@ -60,7 +63,7 @@ type Config struct {
 	PrivateKey  string   `yaml:"private_key,omitempty" default:"none"`                                                       // PEM file
 	Trust       []string `yaml:"trust,omitempty" default:"none"`                                                             // PEM files of certificates and raw public keys of clients
 	TrustAll    bool     `yaml:"trust_all,omitempty" default:"false"`                                                        // trust the certificate or raw public key of every client
-	ClientCerts string   `yaml:"client_auth,omitempty" default:"none" bounds:"none, wanted or needed"`                       // whether clients are asked for certificates, or raw public keys
+	ClientCerts string   `yaml:"client_auth,omitempty" default:"none" bounds:"none, wanted or needed"`                       // whether certificates or raw public keys are requested from clients
 	Resume      *bool    `yaml:"resumption,omitempty" default:"true"`                                                        // let clients resume DTLS sessions
 
 	Benchmark *bool `yaml:"benchmark,omitempty" default:"true"`   // serve /benchmark
@@ -73,8 +76,8 @@ type Config struct {
 	NotifyInterval time.Duration `yaml:"notify_interval,omitempty" default:"5s" range:"5ms to 1h"` // period of /benchmark, /obs and its siblings
 	SeparateDelay  time.Duration `yaml:"separate_delay,omitempty" default:"1s" range:"0s to 1m"`   // delay of the answers of /separate
 
-	// Credentials are the certificates of the DTLS listeners and whom they trust; nil: those of the files. Store replaces them
-	// while the node serves. ClientAuth says whether clients are asked for certificates; ClientCerts, if not empty, says it too.
+	// Credentials are the certificates of the DTLS listeners and the authorities they trust; nil: those of the files. Store replaces them
+	// while the node serves. ClientAuth says whether certificates are requested from clients; ClientCerts, if not empty, says it too.
 	Credentials *atomic.Pointer[handshake.Credentials] `yaml:"-"`
 	ClientAuth  handshake.ClientAuth                   `yaml:"-"`
 	// TLSConfig is that of the TLS listeners; nil: with the certificate of the files.
@@ -139,6 +142,11 @@ func (c *Config) Validate() error {
 	}
 	if _, err := c.hosts(); err != nil {
 		return err
+	}
+	if c.Multicast != nil {
+		if err := c.Multicast.validate(len(c.Listen)+len(more.Listen) > 0); err != nil {
+			return fmt.Errorf("multicast.%w", err)
+		}
 	}
 	return c.validateSizes()
 }
@@ -286,7 +294,7 @@ func (c *Config) CredentialFiles() []string {
 	return names
 }
 
-// clientAuth says whether clients are asked for certificates.
+// clientAuth says whether certificates are requested from clients.
 func (c *Config) clientAuth() handshake.ClientAuth {
 	switch strings.ToLower(c.ClientCerts) {
 	case "none":
@@ -303,6 +311,13 @@ func (c *Config) clientAuth() handshake.ClientAuth {
 func (c Config) WithDefaults() Config {
 	if c.CIDLength == 0 {
 		c.CIDLength = 6
+	}
+	if c.Multicast != nil {
+		complete := *c.Multicast
+		if complete.Leisure == 0 {
+			complete.Leisure = 5 * time.Second
+		}
+		c.Multicast = &complete
 	}
 	if c.NotifyInterval == 0 {
 		c.NotifyInterval = 5 * time.Second

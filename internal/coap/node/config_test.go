@@ -35,7 +35,12 @@ func TestConfigValidate(t *testing.T) {
 		"trusted[1]: invalid Prefix is no prefix": {
 			Listen: []string{":0"}, Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), {}},
 		},
-		"trusted[0]: ::ffff:10.0.0.0/104 is no prefix": {Listen: []string{":0"}, Trusted: []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("::ffff:10.0.0.0"), 104)}},
+		"multicast.groups[0]: 10.0.0.1 is no multicast":  {Listen: []string{":0"}, Multicast: &Multicast{Groups: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}},
+		"multicast.groups: only listeners for plain":     {DTLS: []string{":0"}, Multicast: &Multicast{}},
+		`multicast.interfaces[0]: there is no interface`: {Listen: []string{":0"}, Multicast: &Multicast{Interfaces: []string{"none0"}}},
+		"multicast.leisure: 1h0m0s is not between":       {Listen: []string{":0"}, Multicast: &Multicast{Leisure: time.Hour}},
+		"multicast.group_size: it counts together with":  {Listen: []string{":0"}, Multicast: &Multicast{GroupSize: 5}},
+		"trusted[0]: ::ffff:10.0.0.0/104 is no prefix":   {Listen: []string{":0"}, Trusted: []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("::ffff:10.0.0.0"), 104)}},
 		"cluster.nodes: :15784 of node 1 is taken by d": {
 			DTLS:    []string{":15784"},
 			Cluster: &cluster.Config{Nodes: []cluster.Node{{ID: 1, DTLS: ":15784", Management: ":15884"}}},

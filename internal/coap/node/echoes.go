@@ -37,7 +37,7 @@ type keptEcho struct {
 	at time.Time
 }
 
-// echoQuery is what a POST to /echo asks for.
+// echoQuery is what a POST to /echo requests.
 type echoQuery struct {
 	length int // -1: that of the request
 	delay  time.Duration

@@ -120,7 +120,7 @@ func TestDiagnose(t *testing.T) {
 	}
 }
 
-// A client asks the server for requests, and answers them: over UDP confirmable ones, over TCP plain ones.
+// A client queries the server for requests, and answers them: over UDP confirmable ones, over TCP plain ones.
 func TestReverseRequest(t *testing.T) {
 	n := serve(t, node.Config{Listen: []string{"127.0.0.1:0"}, TCP: []string{"127.0.0.1:0"}, Workers: 1})
 	udp, tcp := dial(t, n), dialStream(t, n, 1, nil, stream.Settings{})

@@ -47,6 +47,7 @@ func newHandler(l *listener, w worker, seed uint64) *handler {
 	h.server = resource.New(resource.Config{Tree: l.tree, Guard: guard{h}, Exponent: l.exponent, Post: w.Post, Wake: h.wakeAt})
 	h.endpoint = exchange.New(exchange.Config{
 		Seed: seed, Supported: resource.Supported, Proven: h.reached, Notified: h.server.Notified, Unmatched: h.notification,
+		Multicast: resource.IsDiscovery, Leisure: l.cfg.Multicast.leisure(), // other resources need a reason to answer a group (RFC 7252 section 11.3)
 	}, h, h.server, h)
 	h.server.Bind(h.endpoint)
 	return h
@@ -56,7 +57,7 @@ func newHandler(l *listener, w worker, seed uint64) *handler {
 type session struct {
 	resource.Session
 	core    *core
-	reverse *reverse // nil: the client has asked for no requests
+	reverse *reverse // nil: the client has requested no requests
 	watched []int32  // the observations at the client, in core.watches
 
 	peer *engine.Peer       // nil over TCP and TLS
@@ -97,7 +98,7 @@ func (c *core) wakeAt(at time.Duration) {
 	}
 }
 
-// awaken asks for a Tick at the time of the next pending message.
+// awaken requests a Tick at the time of the next pending message.
 func (c *core) awaken() {
 	if due, ok := c.endpoint.Next(); ok {
 		c.wakeAt(due)
@@ -137,12 +138,7 @@ func (h *handler) echoed(s *session, datagram []byte, now time.Duration) {
 
 // Serve implements [engine.Handler].
 func (h *handler) Serve(p *engine.Peer, in, out []byte, now time.Duration) []byte {
-	s, ok := p.State.(*session)
-	if !ok {
-		s = &session{peer: p, core: &h.core}
-		s.Owner, s.Peer = s, &s.Session
-		p.State = s
-	}
+	s := h.sessionOf(p)
 	h.now = now
 	if !p.Proven() {
 		h.echoed(s, in, now)

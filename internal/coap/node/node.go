@@ -52,6 +52,8 @@ type listener struct {
 	diagnosis *diagnosis // of the Node
 	benchmark []byte
 	echo      echoKey
+	member    *groupMember   // of the first worker; nil without Config.Multicast
+	groups    []*groupSocket // of the member
 
 	mu       sync.Mutex
 	handlers []*core // by creation; guarded by mu
@@ -152,7 +154,7 @@ func (n *Node) listen(l *listener, addr netip.AddrPort) (err error) {
 	cfg := engine.Config{
 		Listen: addr, Workers: n.cfg.Workers, Plain: !l.secure, MaxSessions: n.cfg.MaxSessions, SessionIdle: n.cfg.SessionIdle,
 		NewHandler: l.newHandler, Trusted: n.cfg.trusts,
-		Log: n.cfg.Log.With("listener", addr),
+		Log: n.cfg.Log.With("listener", addr), Shared: n.cfg.Multicast != nil && !l.secure,
 	}
 	if l.secure {
 		owner := uint32(0)
@@ -170,7 +172,7 @@ func (n *Node) listen(l *listener, addr netip.AddrPort) (err error) {
 		return err
 	}
 	n.listeners = append(n.listeners, l)
-	return nil
+	return n.join(l)
 }
 
 // prepare sets what listeners of every kind need.
@@ -208,6 +210,9 @@ func (n *Node) listenStream(l *listener, addr netip.AddrPort) (err error) {
 func (l *listener) newHandler(w *engine.Worker) engine.Handler {
 	h := newHandler(l, w, randomSeed())
 	l.add(&h.core)
+	if l.member == nil && l.cfg.Multicast != nil && !l.secure {
+		l.member = &groupMember{worker: w, handler: h, out: make([]byte, 0, groupAnswer)}
+	}
 	return h
 }
 
@@ -268,18 +273,26 @@ func (n *Node) Run(ctx context.Context) error {
 func (n *Node) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	failures := make([]error, len(n.listeners))
+	var failures []error // guarded by n.mu
 	var group sync.WaitGroup
+	run := func(what string, serve func(context.Context) error) {
+		group.Go(func() {
+			defer cancel()
+			if err := serve(ctx); err != nil && !errors.Is(err, context.Canceled) {
+				n.mu.Lock()
+				failures = append(failures, fmt.Errorf("serve %s: %w", what, err))
+				n.mu.Unlock()
+			}
+		})
+	}
 	if n.cfg.Diagnose {
 		group.Go(func() { n.diagnosis.follow(ctx, n) })
 	}
-	for i, l := range n.listeners {
-		group.Go(func() {
-			defer cancel()
-			if err := l.serve(ctx); err != nil && !errors.Is(err, context.Canceled) {
-				failures[i] = fmt.Errorf("serve %s: %w", l.uri(), err)
-			}
-		})
+	for _, l := range n.listeners {
+		run(l.uri(), l.serve)
+		for _, socket := range l.groups {
+			run("multicast at "+socket.conn.LocalAddr().String(), socket.serve)
+		}
 	}
 	group.Wait()
 	return errors.Join(failures...)

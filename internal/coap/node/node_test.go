@@ -80,7 +80,7 @@ func (p *peer) receive() message.Message {
 	return m
 }
 
-// await asks for the status of the only listener until ok, or for long: a busy worker counts as it last did.
+// await requests the status of the only listener until ok, or for long: a busy worker counts as it last did.
 func await(n *node.Node, ok func(*node.ListenerStatus) bool) node.ListenerStatus {
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 		s := n.Status().Listeners[0]
@@ -268,7 +268,7 @@ func TestBlock2(t *testing.T) {
 		}
 	}
 	if m := p.do(message.POST, "/benchmark?rlen=3000"); len(m.Payload) != 1024 {
-		t.Errorf("first block without being asked: %d bytes", len(m.Payload))
+		t.Errorf("first block without a request: %d bytes", len(m.Payload))
 	}
 	if m := p.do(message.GET, "/myip", option{message.Block2, 9 << 4}); m.Code != message.BadOption {
 		t.Errorf("block behind the end: %s", m.Code)

@@ -42,7 +42,7 @@ type received struct {
 	from netip.AddrPort
 }
 
-// receiveQuery is what a request of the receive test asks for.
+// receiveQuery is what a request of the receive test contains.
 type receiveQuery struct {
 	device, id string
 	endpoint   bool

@@ -68,7 +68,7 @@ func noBenchmark(r *resource.Request) {
 	r.Error(message.NotImplemented, "benchmark is not supported on this host!")
 }
 
-// serveBenchmark answers POST with 2.04 and GET with 2.05. rlen cuts or pads the text with "*", ack asks for a separate
+// serveBenchmark answers POST with 2.04 and GET with 2.05. rlen cuts or pads the text with "*", ack requests a separate
 // response.
 func (l *listener) serveBenchmark(r *resource.Request) {
 	length := -1

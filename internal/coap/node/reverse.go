@@ -12,7 +12,7 @@ import (
 	"github.com/weir-lb/weir/internal/coap/resource"
 )
 
-// maxReverse bounds the requests that one POST asks for.
+// maxReverse bounds the requests that one POST requests.
 const maxReverse = 1 << 24
 
 // reverseCounts are the statistics of /reverse-request, of all workers.
@@ -56,7 +56,7 @@ func (c *core) serveReverse(r *resource.Request) {
 		return
 	}
 	if own.peer != nil && !own.peer.Proven() {
-		r.AnswerWhole(message.Changed, message.Text) // nothing fits: asks for a proof of the address
+		r.AnswerWhole(message.Changed, message.Text) // nothing fits: requests a proof of the address
 		return
 	}
 	c.endReverse(own)
@@ -69,7 +69,7 @@ func (c *core) serveReverse(r *resource.Request) {
 	r.Done(message.Changed)
 }
 
-// endReverse ends what a client has asked for.
+// endReverse ends what a client has requested.
 func (c *core) endReverse(own *session) {
 	if own.reverse == nil {
 		return

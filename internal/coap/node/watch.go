@@ -71,7 +71,7 @@ func (w *watches) add(this *watch) (i int32) {
 	return int32(len(w.slots) - 1)
 }
 
-// watchQuery is what a POST asks for; every is negative without obs.
+// watchQuery is the query of a POST; every is negative without obs.
 func watchQuery(r *resource.Request, arguments []argument) (w watch, ok bool) {
 	w.every, w.silence = -1, defaultSilence*time.Second
 	for _, a := range arguments {
@@ -119,7 +119,7 @@ func (c *core) serveWatch(r *resource.Request) {
 	}
 	own := owner(r.Session)
 	if own.peer != nil && !own.peer.Proven() {
-		r.AnswerWhole(message.Changed, message.Text) // nothing fits: asks for a proof of the address
+		r.AnswerWhole(message.Changed, message.Text) // nothing fits: requests a proof of the address
 		return
 	}
 	i := c.watchOf(own, wanted.resource)
@@ -207,7 +207,7 @@ func (c *core) observe(w *watch, value uint32) (exchange.ID, error) {
 	return c.endpoint.Send(&w.own.Session.Session, datagram, c.now)
 }
 
-// cancelWatch ends an observation and tells the client (RFC 7641 section 3.6).
+// cancelWatch ends an observation and informs the client (RFC 7641 section 3.6).
 func (c *core) cancelWatch(i int32) {
 	w := c.watches.slots[i]
 	w.answer(message.ServiceUnavailable, nil, c.now)
@@ -237,7 +237,7 @@ func (c *core) endWatches(own *session) {
 }
 
 // renewWatches registers where that is due: at first, after so many notifications, and where none came for long (RFC 7641 section
-// 3.3.1). It cancels where the client has asked for that.
+// 3.3.1). It cancels where the client has requested that.
 func (c *core) renewWatches(now time.Duration) {
 	for {
 		i, at, ok := c.watches.due.First()
@@ -304,7 +304,7 @@ func (c *core) unregistered(own *session, id exchange.ID) {
 	}
 }
 
-// answer answers the POST that asked for the observation, once.
+// answer answers the POST that requested the observation, once.
 func (w *watch) answer(code message.Code, body []byte, now time.Duration) {
 	if w.asked != nil {
 		w.asked.Answer(code, w.format, body, now)
@@ -337,7 +337,7 @@ func (c *core) notification(s *exchange.Session, m *message.Message) bool {
 	return false
 }
 
-// notified counts a notification, and registers again after so many as were asked for.
+// notified counts a notification, and registers again after so many as were requested.
 func (c *core) notified(i int32) {
 	w := c.watches.slots[i]
 	c.listener.extended.watch.notifications.Add(1)

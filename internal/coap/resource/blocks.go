@@ -41,7 +41,7 @@ type transfers struct {
 }
 
 // keyOf returns the cache key of a request (RFC 7252 section 5.4.6; RFC 7959 section 2.4; RFC 9175 section 3.3), without
-// Content-Format, which clients leave out when they ask for the next block of an answer.
+// Content-Format, which clients leave out when they request the next block of an answer.
 func (s *Server) keyOf(m *message.Message) uint64 {
 	var h maphash.Hash
 	h.SetSeed(s.seed)

@@ -61,7 +61,7 @@ func TestBothDirections(t *testing.T) {
 	expect(t, "expired", c.BodiesExpired, 1)
 }
 
-// Two transfers to one resource at a time are told apart by Request-Tag and query, not by token.
+// Two transfers to one resource at a time are distinguished by Request-Tag and query, not by token.
 func TestRequestTag(t *testing.T) {
 	f := newFixture(t, nil)
 	calls := 0

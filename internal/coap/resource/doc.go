@@ -7,7 +7,7 @@
 //	Topic.Changed ─► Server.Tick ─► the observer's request is executed again ─► notification
 //
 // A method is a function that answers its [Request] before it returns. What it answers may be longer than a message: the
-// Server sends the block that the client asks for. For the next block of a GET or FETCH the method is called again. The
+// Server sends the block that the client requests. For the next block of a GET or FETCH the method is called again. The
 // answer to another method is stored, because executing that again would change something again, unless the [Resource] is
 // Repeatable.
 //

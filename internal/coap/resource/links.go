@@ -78,6 +78,12 @@ func (t *Tree) serveCore(r *Request) {
 	r.Answer(message.Content, message.LinkFormat, body)
 }
 
+// IsDiscovery reports whether a request is a GET of /.well-known/core.
+func IsDiscovery(m *message.Message) bool {
+	var path [maxPath]byte
+	return m.Code == message.GET && string(appendPath(path[:0], m)) == "/.well-known/core"
+}
+
 // matches applies a filter: href to the path, any other name to the value of that attribute and to each word of it.
 func (l *link) matches(name, value string) bool {
 	prefix, wild := strings.CutSuffix(value, "*")

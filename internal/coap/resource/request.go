@@ -98,7 +98,7 @@ func (d *Deferred) Answer(code message.Code, format message.Format, body []byte,
 	}
 }
 
-// First reports whether the first block of the answer is asked for, or all of it.
+// First reports whether the first block of the answer is requested, or all of it.
 func (r *Request) First() bool {
 	block2, _ := r.Message.Uint(message.Block2)
 	return block2>>4 == 0

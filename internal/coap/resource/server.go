@@ -43,7 +43,7 @@ type Config struct {
 	// Post runs a function on the goroutine of the Server, soon, and never before it returns; it is called from any goroutine. nil: Topics do not reach the
 	// Server.
 	Post func(func()) bool
-	// Wake asks for a call of Tick no later than at, on the goroutine of the Server.
+	// Wake requests a call of Tick no later than at, on the goroutine of the Server.
 	Wake func(at time.Duration)
 }
 

@@ -102,6 +102,13 @@ func (c *Conn) Peer() Settings {
 	return c.session.Peer.withBase()
 }
 
+// Begun reports whether the peer's CSM has come, so that Peer is what the peer says of itself.
+func (c *Conn) Begun() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.session.Begun()
+}
+
 // SetDeadline ends Receive and Send at a time, with an error that is a time-out. The zero time never does.
 func (c *Conn) SetDeadline(t time.Time) error { return c.conn.SetDeadline(t) }
 

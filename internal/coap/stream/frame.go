@@ -21,7 +21,7 @@ var (
 	ErrDatagram = errors.New("coap stream: not a message")
 )
 
-// Size returns the length in bytes of the frame that b begins with, or 0 if b is too short to tell (RFC 8323 section 3.2;
+// Size returns the length in bytes of the frame that b begins with, or 0 if b is too short to know (RFC 8323 section 3.2;
 // extended token lengths: RFC 8974 section 2.1).
 func Size(b []byte) (n int, err error) {
 	if len(b) == 0 {

@@ -83,7 +83,7 @@ type Session struct {
 	begun bool
 }
 
-// Begun reports whether the peer has sent its CSM.
+// Begun reports whether the peer has sent its CSM, or a request or response instead.
 func (s *Session) Begun() bool { return s.begun }
 
 // AppendCSM appends the frame of the first message of a connection.
@@ -146,10 +146,14 @@ func appendBuilt(dst []byte, b *message.Builder) []byte {
 }
 
 // Receive handles one message and appends what is to be sent in return to out. A token longer than message.MaxToken cannot come
-// here. The first message of the peer must be a CSM (RFC 8323 section 5.3).
+// here. The first message of the peer must be a CSM (RFC 8323 section 5.3). A peer that sends requests or responses without one, as
+// Californium does, which knows no signalling messages, is served with the base values.
 func (s *Session) Receive(m *message.Message, out []byte) (Event, []byte) {
 	if !s.begun && m.Code != CSM {
-		return s.Fail(out, "the first message must be a CSM")
+		if isSignal := m.Code>>5 == CSM>>5; isSignal {
+			return s.Fail(out, "the first message must be a CSM")
+		}
+		s.Peer, s.begun = s.Peer.withBase(), m.Code != message.Empty
 	}
 	switch m.Code {
 	case message.Empty:

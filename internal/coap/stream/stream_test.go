@@ -167,9 +167,13 @@ func TestSignals(t *testing.T) {
 		"CSM with an elective option":     {[]string{"20 e1 81 05"}, stream.Updated, ""},
 		"CSM with a critical option":      {[]string{"20 e1 91 05"}, stream.Failed, "d0"},
 		"CSM with a size of 0":            {[]string{"10 e1 20"}, stream.Failed, "d0"},
-		"a request before the CSM":        {[]string{"00 01"}, stream.Failed, "d0"},
+		"a request without a CSM":         {[]string{"00 01"}, stream.Plain, ""},
+		"a response without a CSM":        {[]string{"00 45"}, stream.Plain, ""},
+		"a CSM after a request":           {[]string{"00 01", csm}, stream.Updated, ""},
 		"a ping before the CSM":           {[]string{"00 e2"}, stream.Failed, "d0"},
-		"an empty message before the CSM": {[]string{"00 00"}, stream.Failed, "d0"},
+		"a ping after a request":          {[]string{"00 01", "00 e2"}, stream.Pinged, "00 e3"},
+		"an empty message before the CSM": {[]string{"00 00"}, stream.Ignored, ""},
+		"an unknown code before the CSM":  {[]string{"00 21"}, stream.Failed, "d0"},
 		"empty message":                   {[]string{csm, "00 00"}, stream.Ignored, ""},
 		"request":                         {[]string{csm, "01 01 aa"}, stream.Plain, ""},
 		"response":                        {[]string{csm, "01 45 aa"}, stream.Plain, ""},
@@ -295,7 +299,7 @@ func TestConn(t *testing.T) {
 func TestConnEndsWithReason(t *testing.T) {
 	for wire, want := range map[string]string{
 		"00 e1 30 e5 ff 6869": "aborted the connection: hi",
-		"00 45":               "broke the protocol: the first message must be a CSM",
+		"00 e2":               "broke the protocol: the first message must be a CSM",
 		"0f":                  "reserved token length",
 		"f0 ffffffff 01":      "too long",
 	} {

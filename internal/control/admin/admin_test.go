@@ -430,7 +430,7 @@ func TestBusyOperatorsKeepNoProbeOut(t *testing.T) {
 	}
 }
 
-// What /flows is asked for: filters, orders, and a limit that keeps the first of all in that order.
+// What /flows is requested: filters, orders, and a limit that keeps the first of all in that order.
 func TestFlowQueries(t *testing.T) {
 	config := full()
 	config.Flows = func(yield func(v1.Flow) bool) {

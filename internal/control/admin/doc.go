@@ -13,7 +13,7 @@
 //	GET  /          the dashboard, when there is one
 //
 // Addresses: HOST:PORT or unix:/path. The credential is the Unix socket itself, which has mode 0600 from its first instant, or over
-// TCP, loopback included, Config.Token: `Authorization: Bearer TOKEN`, or the password that a browser asks for. Without a token, TCP
+// TCP, loopback included, Config.Token: `Authorization: Bearer TOKEN`, or the password that a browser requests. Without a token, TCP
 // has probes and metrics only. Every request has to name this machine as Host, so that a web page cannot reach it by rebinding a
 // name, and changes from other origins are refused. Every answer names its part (PartHeader), so that a [Client] that was pointed at
 // another one says so.

@@ -74,7 +74,7 @@ func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte,
 	ticker := time.NewTicker(f.poll)
 	defer ticker.Stop()
 	quiet := time.After(quietTime) // read it once: the file may have changed before the watch began
-	var failure string
+	last := lastRead{text: seen}
 	for {
 		forced := false
 		select {
@@ -107,15 +107,30 @@ func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte,
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			if forced || err.Error() != failure {
-				changed(nil, err)
-			}
-			failure = err.Error()
-		case forced || failure != "" || !bytes.Equal(text, seen):
-			seen, failure = text, ""
-			changed(text, nil)
+			text = nil
+		}
+		if last.differs(text, err) || forced {
+			changed(text, err)
 		}
 	}
+}
+
+// lastRead is what a file's last reading gave.
+type lastRead struct {
+	text    []byte // of the last one without an error
+	failure string // empty: the last one had no error
+}
+
+// differs reports whether this reading gave something else, and records it.
+func (l *lastRead) differs(text []byte, err error) bool {
+	if err != nil {
+		differs := err.Error() != l.failure
+		l.failure = err.Error()
+		return differs
+	}
+	differs := l.failure != "" || !bytes.Equal(text, l.text)
+	l.text, l.failure = text, ""
+	return differs
 }
 
 // readUntil is Read that also returns when ctx ends.

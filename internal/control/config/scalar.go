@@ -36,39 +36,51 @@ func (d *decoder) scalar(node ast.Node, to reflect.Value, path string) error {
 	if len(text) > maxValue && !d.long {
 		return d.fail(node, path, "a value of %d bytes; write at most %d", len(text), maxValue)
 	}
+	if done, err := d.typed(node, to, path, text); done {
+		return err
+	}
+	if quoted && to.Kind() != reflect.String {
+		return d.fail(node, path, "%q is text; write %s without quotes", text, describe(to.Type()))
+	}
+	return d.basic(node, to, path, text)
+}
+
+// typed reads a value of a type with a syntax of its own. The result is whether the type is one.
+func (d *decoder) typed(node ast.Node, to reflect.Value, path, text string) (bool, error) {
 	switch target := to.Addr().Interface().(type) {
 	case *time.Duration:
 		value, err := time.ParseDuration(text)
 		if err != nil {
-			return d.fail(node, path, "%q is not a time; write a number with its unit, such as 500ms, 30s or 2h", text)
+			return true, d.fail(node, path, "%q is not a time; write a number with its unit, such as 500ms, 30s or 2h", text)
 		}
 		*target = value
-		return nil
+		return true, nil
 	case *netip.Addr:
 		value, err := netip.ParseAddr(text)
 		if err != nil {
-			return d.fail(node, path, "%v", addresstext.Error("an address", text, "write an IPv4 or IPv6 address, such as 192.0.2.1 or 2001:db8::1"))
+			return true, d.fail(node, path, "%v", addresstext.Error("an address", text, "write an IPv4 or IPv6 address, such as 192.0.2.1 or 2001:db8::1"))
 		}
 		*target = value
-		return nil
+		return true, nil
 	case *netip.AddrPort:
 		value, err := netip.ParseAddrPort(text)
 		if err != nil {
-			return d.fail(node, path, "%q is not an address with port; write 192.0.2.1:5684 or [2001:db8::1]:5684", text)
+			return true, d.fail(node, path, "%q is not an address with port; write 192.0.2.1:5684 or [2001:db8::1]:5684", text)
 		}
 		*target = value
-		return nil
+		return true, nil
 	case encoding.TextUnmarshaler:
 		if err := target.UnmarshalText([]byte(text)); err != nil {
-			return d.fail(node, path, "%v", err)
+			return true, d.fail(node, path, "%v", err)
 		}
-		return nil
+		return true, nil
 	}
-	kind := to.Kind()
-	if quoted && kind != reflect.String {
-		return d.fail(node, path, "%q is text; write %s without quotes", text, describe(to.Type()))
-	}
-	switch kind {
+	return false, nil
+}
+
+// basic reads a string, a truth value or a number.
+func (d *decoder) basic(node ast.Node, to reflect.Value, path, text string) error {
+	switch to.Kind() {
 	case reflect.String:
 		if _, isBool := node.(*ast.BoolNode); isBool {
 			return d.fail(node, path, "%s reads as a truth value; put it in quotes", text)

@@ -92,7 +92,7 @@ func (e *examiner) listener() error {
 		}
 	}
 	if len(silent) > 0 {
-		e.bad(finding.Fail, e.runCommand(bound, ""), "nobody listens to queue %s: its packets are dropped, or pass unmarked", strings.Join(silent, ", "))
+		e.bad(finding.Fail, e.runCommand(bound, ""), "no program listens to queue %s: its packets are dropped, or pass unmarked", strings.Join(silent, ", "))
 	}
 	owners, err := e.owners(bound)
 	if err != nil {

@@ -364,7 +364,7 @@ func (c *change) retire(old map[string]*maps.Service) {
 	c.st.natBackends = now
 }
 
-// retireService gives back what a service had and its successor, if it has one, does not use. Backends that nobody uses any
+// retireService gives back what a service had and its successor, if it has one, does not use. Backends that no program uses any
 // more are retired: their flows are stale from now on, and their counts go to their service's.
 func (c *change) retireService(s, successor *maps.Service, used map[maps.Identity]bool) {
 	if successor == nil || successor.Maglev != s.Maglev {

@@ -40,7 +40,7 @@ func (d *Datapath) attach() error {
 	if d.pins != nil {
 		for _, pin := range d.pins.Links() {
 			if !wanted[pin] {
-				d.log.Info("detached: no longer asked for", "link", pin)
+				d.log.Info("detached: no longer requested", "link", pin)
 				if err := d.pins.Detach(pin); err != nil {
 					return err
 				}
@@ -77,7 +77,7 @@ func (d *Datapath) attachOne(a *attach.Interface) (l link.Link, how string, err 
 			return l, "program replaced", nil
 		}
 		if !errors.Is(err, os.ErrNotExist) {
-			d.log.Warn("attached anew", "interface", a.Name, "because", err.Error())
+			d.log.Warn("attached again", "interface", a.Name, "because", err.Error())
 			if err := d.pins.Detach(a.PinName()); err != nil {
 				return nil, "", err
 			}
@@ -95,7 +95,7 @@ func (d *Datapath) attachOne(a *attach.Interface) (l link.Link, how string, err 
 	return l, newLink, nil
 }
 
-// follow attaches again where an interface was made anew, as with a container
+// follow attaches again where an interface was made again, as with a container
 // that restarts. The caller holds mu.
 func (d *Datapath) follow() {
 	if !d.inPlace {
@@ -117,7 +117,7 @@ func (d *Datapath) follow() {
 		}
 		if err := d.inNamespace(func() error { return d.attachAgain(a, l) }); err != nil {
 			if !a.Gone {
-				d.log.Error("interface was made anew and cannot be attached; tried again every second", "interface", a.Name, "error", err)
+				d.log.Error("interface was made again and cannot be attached; tried again every second", "interface", a.Name, "error", err)
 			}
 			a.Gone = true
 		}

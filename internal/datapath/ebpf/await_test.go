@@ -12,7 +12,7 @@ import (
 // A trace waits while somebody holds a pin path whose tables are not there yet, and no longer.
 func TestAwaitWaitsForAStart(t *testing.T) {
 	dir := t.TempDir()
-	never := func() { t.Error("waits where nobody starts") }
+	never := func() { t.Error("waits where no program starts") }
 	if err := Await(t.Context(), dir, never); err != nil {
 		t.Error(err)
 	}

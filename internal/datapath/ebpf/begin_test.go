@@ -33,7 +33,7 @@ func (d *Datapath) dies() {
 }
 
 // TestRootKilledInFirstApply kills between the tables and the first generation
-// in them: the next start finds nothing to take over and begins anew.
+// in them: the next start finds nothing to take over and begins again.
 func TestRootKilledInFirstApply(t *testing.T) {
 	t.Parallel()
 	topology := netlab.NAT()
@@ -62,7 +62,7 @@ func TestRootKilledInFirstApply(t *testing.T) {
 	}
 }
 
-// TestRootFirstApplyFails refuses a first snapshot; the next one is judged anew.
+// TestRootFirstApplyFails refuses a first snapshot; the next one is judged again.
 func TestRootFirstApplyFails(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -82,7 +82,7 @@ type Datapath struct {
 	snapshot *lb.Snapshot
 }
 
-// Open checks that the kernel can do what config asks for. Programs are loaded
+// Open checks that the kernel can do what config requests. Programs are loaded
 // and attached by the first Apply, which knows the sizes of the tables.
 func Open(config Config) (*Datapath, error) {
 	if len(config.Interfaces) == 0 && !config.detached {

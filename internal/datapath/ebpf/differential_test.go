@@ -360,7 +360,7 @@ func (g *frameGenerator) line() string {
 }
 
 // started is a packet that a backend sends of its own accord, at times from
-// another port or to where nobody may start a flow.
+// another port or to where no one may start a flow.
 func (g *frameGenerator) started(is6 bool, client, vip string) string {
 	from, to := g.pick("10.3.0.1:8080", "10.7.0.1:443", "10.7.0.2:4433", "10.8.0.1:7000", "10.8.0.2:7000", "10.8.0.2:7001", "10.2.0.1:8080"), client
 	other := "10.3.0.1"

@@ -31,7 +31,7 @@
 //
 // # veth
 //
-// Nobody needs to turn offloads off. On XDP, checksums that a local sender left
+// No one needs to turn offloads off. On XDP, checksums that a local sender left
 // to the card are finished before a packet is redirected, and the other ends of
 // veth pairs are made to poll (GRO on), or named with the command that does it.
 //

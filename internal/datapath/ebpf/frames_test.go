@@ -134,7 +134,7 @@ func probeMTU(t *testing.T, host *netlab.Host, to string, size int) (mtu int) {
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
-		return fmt.Errorf("%d bytes to %s: nobody said that they are too many", size, to)
+		return fmt.Errorf("%d bytes to %s: no one said that they are too many", size, to)
 	})
 	return mtu
 }

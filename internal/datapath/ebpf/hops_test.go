@@ -24,7 +24,7 @@ func neighbourOf(client int) (netip.Addr, [6]byte) {
 
 // TestRootNextHopsToNeighbours: the replies of more clients on the balancer's own
 // wire than client_hops has elements reach the right ones, again and again, for an element is
-// given to another when nobody remembers it any more.
+// given to another when no program remembers it any more.
 func TestRootNextHopsToNeighbours(t *testing.T) {
 	t.Parallel()
 	for _, hook := range hooks {

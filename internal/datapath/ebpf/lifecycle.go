@@ -18,7 +18,7 @@ func (d *Datapath) find(limits lb.Limits) (*pins.Kept, error) {
 	var unlike pins.UnlikeError
 	switch {
 	case errors.As(err, &unlike):
-		d.log.Warn("tables in the pins cannot be taken over: flows start anew; packets go on by the old ones until the new ones are complete",
+		d.log.Warn("tables in the pins cannot be taken over: flows start again; packets go on by the old ones until the new ones are complete",
 			"pins", d.pins.Path, "why", unlike.Why)
 		return nil, nil
 	case err != nil:
@@ -60,7 +60,7 @@ func (d *Datapath) keep(old *pins.Kept, limits lb.Limits, hash [20]uint64) error
 }
 
 func (d *Datapath) unreadable(err error) error {
-	return fmt.Errorf("what is pinned at %s cannot be read back: %w; packets go on as before; weir lb stop --pin-path %[1]s ends that, then start anew", d.pins.Path, err)
+	return fmt.Errorf("what is pinned at %s cannot be read back: %w; packets go on as before; weir lb stop --pin-path %[1]s ends that, then start again", d.pins.Path, err)
 }
 
 // openPins locks the pin path of the configuration.

@@ -242,7 +242,7 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 	if err := d.tables.Maps[bpf.MapServiceCounts].Put(number, count); err != nil {
 		t.Fatal(err)
 	}
-	// A process that died between the switch and the removal of a backend: its slot is still up.
+	// A process that ended between the switch and the removal of a backend: its slot is still up.
 	const leftSlot = 77
 	left := &d.tables.Backends[2*leftSlot]
 	left.Service, left.State, left.Epoch = 1, uint8(lb.Up), 9
@@ -277,7 +277,7 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 		t.Errorf("counters: %+v", c)
 	}
 	if left := d.tables.Backends[2*leftSlot]; left.Epoch != 10 || left.State != uint8(lb.Down) {
-		t.Errorf("a slot that nobody has: %+v", left)
+		t.Errorf("a slot that no one has: %+v", left)
 	}
 	if maps.Alive(d.tables.Flows[3].Slots[1].Meta, d.now()) || !maps.Alive(d.tables.Flows[4].Slots[1].Meta, d.now()) {
 		t.Error("the wrong flows were kept")
@@ -458,7 +458,7 @@ func (p *pinned) each(f func(netlink.Link)) {
 	})
 }
 
-// Two data paths on one interface: the order is what was asked for, and each reports the other.
+// Two data paths on one interface: the order is what was requested, and each reports the other.
 func TestRootProgramsOnOneHook(t *testing.T) {
 	t.Parallel()
 	p := newPinned(t, "eborder", attach.HookTCX)
@@ -496,7 +496,7 @@ func TestRootProgramsOnOneHook(t *testing.T) {
 	p.stop()
 }
 
-// An interface that is made anew, as by a container that restarts, is attached again.
+// An interface that is made again, as by a container that restarts, is attached again.
 func TestRootInterfaceMadeAnew(t *testing.T) {
 	t.Parallel()
 	p := newPinned(t, "ebanew", attach.HookTCX)
@@ -521,6 +521,6 @@ func TestRootInterfaceMadeAnew(t *testing.T) {
 	}
 	ip("link", "add", "veth2", "type", "veth", "peer", "name", "other2")
 	if r := follow(); r.Gone || p.attached() != 3 {
-		t.Errorf("an interface made anew: %+v, %d attached", r, p.attached())
+		t.Errorf("an interface made again: %+v, %d attached", r, p.attached())
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-// openPathVariable tells a child of TestRootFailedOpenLeavesNothing where its pins go.
+// openPathVariable names to a child of TestRootFailedOpenLeavesNothing where its pins go.
 const openPathVariable = "WEIR_TEST_OPEN_PATH"
 
 // TestRootFailedOpenLeavesNothing lets Open fail at each descriptor that it takes: nothing stays open and no pin stays.

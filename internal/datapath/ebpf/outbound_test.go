@@ -86,7 +86,7 @@ func outboundFlows(t *testing.T, hook attach.Hook) {
 	}
 	b.apply(strings.Replace(outboundSpec(), "outbound: true", "outbound: false", 1))
 	f := open(7000)[0]
-	f.vip = netip.MustParseAddrPort("10.2.0.2:8080") // nobody translates it any more
+	f.vip = netip.MustParseAddrPort("10.2.0.2:8080") // no program translates it any more
 	f.start("untranslated", 100)
 	stop()
 }

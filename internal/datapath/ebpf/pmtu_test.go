@@ -68,7 +68,7 @@ func pathMTUThroughNAT(t *testing.T, hook attach.Hook) {
 	t.Parallel()
 	for narrow, at := range []string{"", "balancer in", "balancer out", "backend"} {
 		if narrow == 0 {
-			continue // the client's own link: it asks for small segments itself
+			continue // the client's own link: it requests small segments itself
 		}
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()

@@ -14,7 +14,7 @@ import (
 )
 
 // restore rebuilds the state from the tables and their journal, and clears away
-// what a process that died in the middle of Apply left half made or half removed.
+// what a process that ended in the middle of Apply left half made or half removed.
 func (st *state) restore(t *maps.Tables, text *pins.Generation) error {
 	st.active = atomic.LoadUint32(&t.Control.Active) & 1
 	for i := range text.Services {
@@ -141,7 +141,7 @@ func (st *state) restoreVIPs(t *maps.Tables) error {
 	}
 }
 
-// dropLeftovers makes slots that nobody has stale, and lets the entries of flows
+// dropLeftovers makes slots that no one has stale, and lets the entries of flows
 // expire that no longer count.
 func (st *state) dropLeftovers(t *maps.Tables) {
 	for slot := range bpf.NoSlot {

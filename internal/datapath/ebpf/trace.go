@@ -332,7 +332,7 @@ func monotonic() uint64 {
 	return uint64(ts.Nano())
 }
 
-// endTrace switches off what a tracer that died left on.
+// endTrace switches off what a tracer that ended left on.
 func (d *Datapath) endTrace() {
 	if atomic.LoadUint32(&d.tables.Control.Trace) == 0 {
 		return

@@ -101,13 +101,13 @@ func hopAt(t *testing.T, host *netlab.Host, to string, limit int) (from netip.Ad
 				}
 			}
 		}
-		return fmt.Errorf("hop %d to %s: nobody answers", limit, to)
+		return fmt.Errorf("hop %d to %s: no program answers", limit, to)
 	})
 	return from
 }
 
 // TestRootWantedNeighbours: replies to clients whose neighbours are not known
-// ask for each once a second, and for a thousand of them, so that held
+// request each once a second, and for a thousand of them, so that held
 // fragments keep their place in the ring.
 func TestRootWantedNeighbours(t *testing.T) {
 	t.Parallel()
@@ -164,7 +164,7 @@ services:
 			}
 		}
 		if n, err := wanted(); n != 3 || err != nil {
-			t.Errorf("asked for one neighbour %d times in three seconds, %v", n, err)
+			t.Errorf("requested one neighbour %d times in three seconds, %v", n, err)
 		}
 		for i := range manyClients {
 			if err := reply(i, 10*time.Second); err != nil {
@@ -172,7 +172,7 @@ services:
 			}
 		}
 		if n, err := wanted(); n != 1000 || err != nil {
-			t.Errorf("asked for %d neighbours at once, %v", n, err)
+			t.Errorf("requested %d neighbours at once, %v", n, err)
 		}
 		return nil
 	})

@@ -17,10 +17,10 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-// maximum is how many instructions the verifier may walk in one program: a fifth of what it allows. Each 100,000 take 0.15 s of
+// maximum is how many instructions the verifier may walk in one program: an eighth of what it allows. Each 100,000 take 0.15 s of
 // every start. What makes it walk a path for every value of something: keep that in the packet's record, whose contents it does
 // not follow; give a rare look-up a function of its own; run a rare search in bpf_loop.
-const maximum = 200_000
+const maximum = 130_000
 
 var processed = regexp.MustCompile(`processed (\d+) insns`)
 

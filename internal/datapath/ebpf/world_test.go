@@ -68,7 +68,7 @@ func (w *world) open(t *testing.T, hook attach.Hook, limits lb.Limits) *Datapath
 		clear(d.tables.Rates)
 		d.tables.Control.Held = 0
 		d.tables.Control.Crowded = 0
-		m := d.tables.Maps[bpf.MapSnatSearches] // time begins anew
+		m := d.tables.Maps[bpf.MapSnatSearches] // time begins again
 		numbers := make([]uint32, m.MaxEntries())
 		for i := range numbers {
 			numbers[i] = uint32(i)

@@ -102,7 +102,7 @@ func TestRootZonDefectManyFlows(t *testing.T) {
 }
 
 // TestRootZonDefectOffloads: the senders' checksum and segmentation offloads
-// are on, as the kernel sets them, and nobody loads programs at their ends.
+// are on, as the kernel sets them, and no program loads programs at their ends.
 func TestRootZonDefectOffloads(t *testing.T) {
 	t.Parallel()
 	for _, hook := range hooks {

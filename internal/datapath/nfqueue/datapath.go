@@ -135,7 +135,7 @@ func (d *Datapath) bind() error {
 			"length", d.config.Length, "copy_range", d.config.CopyRange, "batch", d.config.Batch,
 			"receive_buffer", q.buffer, "fail_open", d.config.FailOpen)
 		if q.buffer < d.config.ReceiveBuffer {
-			d.config.Log.Warn("the receive buffer is smaller than asked for: bursts will be lost", "asked", d.config.ReceiveBuffer,
+			d.config.Log.Warn("the receive buffer is smaller than requested: bursts will be lost", "asked", d.config.ReceiveBuffer,
 				"in_force", q.buffer, "remedy", "raise net.core.rmem_max, or give weir CAP_NET_ADMIN")
 		}
 	}

@@ -16,7 +16,7 @@
 //
 // There is one worker per queue and no lock per packet. iptables' --queue-balance hashes the two addresses of a packet
 // (with IPv4 also the protocol), so all fragments of a datagram, and all packets of a flow in both directions, meet in one
-// worker. An ICMP error comes from somebody else's address: a worker that does not know the flow it quotes asks the others.
+// worker. An ICMP error comes from somebody else's address: a worker that does not know the flow it quotes queries the others.
 // --queue-cpu-fanout would scatter them: do not use it. Each worker has its part of limits.flows and of new_flow_rate;
 // limits.fragments and limits.held_fragments are per queue.
 //

@@ -105,7 +105,7 @@ func TestCutMessages(t *testing.T) {
 	}
 }
 
-// Receive sleeps until something comes, also for a short timeout, and tells a broken socket from an empty one.
+// Receive sleeps until something comes, also for a short timeout, and distinguishes a broken socket from an empty one.
 func TestReceiveWaits(t *testing.T) {
 	for _, limit := range []time.Duration{idleTimeout, 500 * time.Millisecond} {
 		q, peer := pairedQueue(t, Config{Spin: DefaultSpin})
@@ -137,7 +137,7 @@ func TestReceiveWaits(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := q.Answer([]Verdict{{ID: 1}}); !errors.Is(err, unix.EPIPE) {
-			t.Errorf("an answer that nobody can get: %v", err)
+			t.Errorf("an answer that no one can get: %v", err)
 		}
 	}
 }

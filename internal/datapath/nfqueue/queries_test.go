@@ -44,7 +44,7 @@ func TestErrorsFindTheirFlowInAnotherQueue(t *testing.T) {
 		if v := push(queue, fmt.Sprintf(complaint, 5000)); v.Mark != 101 {
 			t.Errorf("queue %d: the error got mark %d, its flow has 101", queue, v.Mark)
 		}
-		// Nobody knows this flow: the table decides, once all have said so.
+		// No one knows this flow: the table decides, once all have said so.
 		if v := push(queue, fmt.Sprintf(complaint, 6000+queue)); v.Mark != 102 {
 			t.Errorf("queue %d: an error about no flow got mark %d", queue, v.Mark)
 		}

@@ -17,7 +17,7 @@ import (
 )
 
 // captureFile holds the first 128 bytes of each frame of fragmented UDP, IPv4 and IPv6, as a kernel sent it to the VIPs of a
-// lab. TestRootNFQCapture -update makes it anew.
+// lab. TestRootNFQCapture -update makes it again.
 const captureFile = "testdata/fragmented-udp.pcapng"
 
 // captured is one frame's IP packet, with the datagram that it is a part of.

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
 
-var update = flag.Bool("update", false, "write testdata anew")
+var update = flag.Bool("update", false, "write testdata again")
 
 // Datagrams that the client's kernel cuts up, captured on the balancer's wire, then replayed in any order.
 func TestRootNFQCapture(t *testing.T) {
@@ -81,7 +81,7 @@ func TestRootNFQCapture(t *testing.T) {
 			firsts[p.Fragment]++
 		}
 		if firsts[p.Fragment] > 1 {
-			continue // the kernel drew the same 16 random bits twice: not to be told apart in any order
+			continue // the kernel drew the same 16 random bits twice: not to be distinguished in any order
 		}
 		at += time.Millisecond
 		if err := writer.Packet(on, at, n, frame[:min(n, 128)], ""); err != nil {

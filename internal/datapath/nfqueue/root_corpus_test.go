@@ -198,7 +198,7 @@ func (p *tunPath) Packet(data []byte, frame bool, now time.Duration) (steertest.
 	return resultOf(before, after, &Verdict{Mark: first.Mark, Marked: first.Mark != 0}, first.Data)
 }
 
-// await asks for statistics until they are as wanted.
+// await requests statistics until they are as wanted.
 func await(d *Datapath, done func(*Stats) bool) (Stats, error) {
 	for start := time.Now(); ; runtime.Gosched() {
 		s := d.Stats()

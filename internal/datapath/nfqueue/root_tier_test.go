@@ -184,7 +184,7 @@ func TestRootNFQTier(t *testing.T) {
 	}
 }
 
-// Balancers that each believe the other to be the one hand a fragment over, and back, and no further.
+// Balancers of which each considers the other responsible hand a fragment over, and back, and no further.
 func TestRootNFQTierDisagrees(t *testing.T) {
 	w := newTierWorld(t, [2]string{tierSpec(0, [2]int{0, 100}), tierSpec(1, [2]int{100, 0})})
 	sent := uint64(0)

@@ -400,7 +400,7 @@ func TestRootNFQFullQueue(t *testing.T) {
 			if out, err := w.balancer.Exec(t.Context(), "ip", "route", "add", vip4+"/32", "via", "10.62.1.2"); err != nil {
 				t.Fatal(err, out)
 			}
-			w.apply(worldSpec("", 0)) // taken, but nobody answers: the queue fills up
+			w.apply(worldSpec("", 0)) // taken, but no program answers: the queue fills up
 			client, vip := endpoints(false, 5000)
 			send := func(n int) {
 				b := packet.Build{Src: client, Dst: vip, Proto: flow.ProtoUDP, Payload: tag(n, 50)}
@@ -479,7 +479,7 @@ func TestRootNFQTaken(t *testing.T) {
 // What the socket's buffer has no room for is dropped by the kernel, counted by it, and seen by weir as missing numbers.
 func TestRootNFQLosesCounted(t *testing.T) {
 	w := newWorld(t, 1, 1, Config{ReceiveBuffer: 4096})
-	w.apply(worldSpec("", 0)) // nobody reads
+	w.apply(worldSpec("", 0)) // no program reads
 	client, vip := endpoints(false, 5000)
 	const sent = 200
 	for n := range sent {
@@ -558,7 +558,7 @@ func TestRootNFQErrorsAcrossQueues(t *testing.T) {
 		if got := w.where(kind, sent.Payload, func() { w.inject(complaint) }); got != owner {
 			t.Errorf("the error went to %d, its flow is kept on %d", got, owner)
 		}
-		// One about a flow that nobody knows goes by the table, which has no place for that backend.
+		// One about a flow that no one knows goes by the table, which has no place for that backend.
 		sent.Dst, sent.Payload = netip.AddrPortFrom(client.Addr(), 6200), tag(number(is6, 6102), 64)
 		complaint = packet.Quote(router, sent.Append(nil), 1300, 512)
 		if got := w.where(kind, sent.Payload, func() { w.inject(complaint) }); got == owner {

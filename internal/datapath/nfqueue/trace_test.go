@@ -155,7 +155,7 @@ func TestTraceOneAtATime(t *testing.T) {
 	}
 }
 
-// A reader that takes nothing costs nobody anything: what has no room is counted, each packet has its verdict, nothing is
+// A reader that takes nothing costs no one anything: what has no room is counted, each packet has its verdict, nothing is
 // allocated.
 func TestTraceIsBounded(t *testing.T) {
 	var now clock

@@ -281,7 +281,7 @@ func TestRun(t *testing.T) {
 	}
 	few := 0
 	if d.Flows(func(Flow) bool { few++; return few < 5 }); few != 5 {
-		t.Errorf("%d flows, asked for 5", few)
+		t.Errorf("%d flows, requested 5", few)
 	}
 	cancel()
 	if err := <-ended; err != nil {
@@ -371,7 +371,7 @@ func TestMarkedPackets(t *testing.T) {
 	}
 }
 
-// Headers beyond the copy range are told apart from broken ones.
+// Headers beyond the copy range are distinguished from broken ones.
 func TestShortCopies(t *testing.T) {
 	d, q := one(t, threeBackends, func() time.Duration { return 0 })
 	data := ip(t, "udp [2001:db8:1::1]:5000 > [2001:db8::1]:5684 payload=100")[0]

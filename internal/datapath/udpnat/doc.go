@@ -7,7 +7,7 @@
 // A NAT entry belongs to one flow (client, VIP) and owns one UDP socket, so that each client has an address of its
 // own in the eyes of the backends. There is one worker per core and no goroutine per entry; the kernel's hash keeps
 // a client on its worker. While reverse address update is off, outgoing sockets are connected: the kernel then drops
-// what strangers send, and says at once when nobody listens at the backend. With Config.Unconnected, or reverse
+// what strangers send, and says at once when no program listens at the backend. With Config.Unconnected, or reverse
 // address update on, strangers' datagrams are read, counted as wrong routed and dropped.
 //
 // Backends are watched passively. One that leaves datagrams unanswered is stale and gets no new flows, and its flows

@@ -136,7 +136,7 @@ func TestStaleIsProbedAndRevived(t *testing.T) {
 	}
 }
 
-// Nobody listens: the network says so, and a connected socket receives the error at once.
+// No program listens: the network says so, and a connected socket receives the error at once.
 func TestRefusalIsSilence(t *testing.T) {
 	f := start(t, udpnat.Config{Workers: 1}, 2)
 	c := f.onBackend(0)
@@ -182,7 +182,7 @@ func TestJunkTakesNoBackendDown(t *testing.T) {
 		for {
 			got, err := c.receive()
 			if err != nil {
-				t.Fatalf("a client without answers stayed where nobody answers: %v", err)
+				t.Fatalf("a client without answers stayed where no program answers: %v", err)
 			}
 			if string(got[1:]) == "once more" {
 				answers++
@@ -271,7 +271,7 @@ func TestStaleBackendLeavesAndReturns(t *testing.T) {
 	f.onBackend(0)
 }
 
-// Where nobody ever answers (log and telemetry by UDP) silence says nothing: no backend is taken out, and a flow that
+// Where no one ever answers (log and telemetry by UDP) silence says nothing: no backend is taken out, and a flow that
 // looked for one that answers comes to rest.
 func TestOneWayServiceKeepsItsBackends(t *testing.T) {
 	f := start(t, udpnat.Config{Workers: 1}, 3)
@@ -341,7 +341,7 @@ func TestUnreachableBackendIsLeft(t *testing.T) {
 	}
 }
 
-// Replies alone keep a flow where it is: a draining backend may notify for long before the client speaks again.
+// Replies alone keep a flow where it is: a draining backend may notify for long before the client sends again.
 func TestRepliesKeepTheFlow(t *testing.T) {
 	f := start(t, udpnat.Config{Workers: 1}, 2)
 	c := f.onBackend(0)

@@ -34,7 +34,7 @@ type Counters struct {
 	Cleared          uint64 `json:"cleared" metric:"weir_udp_cleared_total" help:"Entries dropped by the operator or with their VIP."`
 	SendErrors       uint64 `json:"send_errors" metric:"weir_udp_send_errors_total" help:"Datagrams to backends that the kernel refused."`
 	ReplyErrors      uint64 `json:"reply_errors" metric:"weir_udp_reply_errors_total" help:"Datagrams to clients that the kernel refused."`
-	Refused          uint64 `json:"refused" metric:"weir_udp_refused_total" help:"ICMP errors: nobody listens at the backend."`
+	Refused          uint64 `json:"refused" metric:"weir_udp_refused_total" help:"ICMP errors: no program listens at the backend."`
 	ReceiveErrors    uint64 `json:"receive_errors" metric:"weir_udp_receive_errors_total" help:"Reads that failed."`
 	HeldFull         uint64 `json:"held_full" metric:"weir_udp_held_full_total" help:"Datagrams that the order fault had no room to delay."`
 	BackendTimeouts  uint64 `json:"backend_timeouts" metric:"weir_udp_backend_timeouts_total" help:"Backends that became stale: no answer for the destination timeout."`

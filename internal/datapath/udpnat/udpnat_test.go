@@ -59,7 +59,7 @@ func TestEntryIsAnAddress(t *testing.T) {
 		}
 	}
 	if !found {
-		t.Fatalf("entries %+v do not tell client a behind %v", entries, first)
+		t.Fatalf("entries %+v do not show client a behind %v", entries, first)
 	}
 	if got := f.do("clear"); got != "2 - NAT entries dropped." {
 		t.Fatalf("clear said %q", got)
@@ -85,7 +85,7 @@ func TestWildcardAndIPv6(t *testing.T) {
 	}
 }
 
-// A stranger's datagrams reach nobody and stop nothing, whatever the mode.
+// A stranger's datagrams reach no one and stop nothing, whatever the mode.
 func TestStrangersAreHarmless(t *testing.T) {
 	for _, mode := range []struct {
 		name   string

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"sync"
@@ -36,8 +35,8 @@ type Wire interface {
 	Receive(deadline time.Time, handle func(datagram []byte)) error
 }
 
-// Shake makes a session. It ends with an error when the server refuses, when wire fails, when ctx ends, or when cfg's repetitions
-// are used up.
+// Shake makes a session. It ends with an *Error when the server refuses or is refused, and when it is silent until cfg's repetitions
+// are used up or ctx's deadline comes; with ctx's error when ctx is cancelled; otherwise with that of wire.
 func Shake(ctx context.Context, cfg handshake.ClientConfig, wire Wire) (*Session, error) {
 	c, err := handshake.NewClient(cfg)
 	if err != nil {
@@ -50,15 +49,14 @@ func Shake(ctx context.Context, cfg handshake.ClientConfig, wire Wire) (*Session
 	start := time.Now()
 	c.Start(0, wire.Send)
 	for {
-		if done, err := c.Done(); done {
+		if done, err := c.Done(); err != nil {
+			return nil, Explain(err, time.Since(start))
+		} else if done {
 			s.result = c.Result()
-			return s, err
+			return s, nil
 		}
-		if err := ctx.Err(); err != nil {
-			if errors.Is(err, context.DeadlineExceeded) {
-				err = fmt.Errorf("no DTLS handshake within %v; is a DTLS server there?", time.Since(start).Round(time.Second/10))
-			}
-			return nil, err
+		if ctx.Err() != nil {
+			return nil, cutShort(ctx, c, time.Since(start))
 		}
 		due := start.Add(c.Deadline())
 		until := time.Now().Add(100 * time.Millisecond) // ctx is looked at in between
@@ -69,15 +67,19 @@ func Shake(ctx context.Context, cfg handshake.ClientConfig, wire Wire) (*Session
 		switch {
 		case err == nil:
 		case !errors.Is(err, os.ErrDeadlineExceeded):
-			return nil, err
+			return nil, Unreachable(err)
 		case !time.Now().Before(due):
 			c.Timeout(&s.scratch, time.Since(start), wire.Send)
 		}
 	}
 }
 
-// Result is what the handshake has negotiated.
+// Result is what the handshake has negotiated: suite, connection ids of both sides, what the server has proven itself with. The
+// session goes on using its Association: only the methods that tell what was negotiated may be called.
 func (s *Session) Result() handshake.Result { return s.result }
+
+// MaxPayload is the maximum length of a message in bytes. A server may have asked for less than record.MaxPlaintext (RFC 8449).
+func (s *Session) MaxPayload() int { return s.result.Association.MaxPayload() }
 
 // Seal turns the message buf[HeadRoom:HeadRoom+n] into a record, in place, and returns it, a part of buf. buf must have TailRoom
 // behind the message.
@@ -136,10 +138,10 @@ func ended(alert []byte) error {
 	case alert[0] == warning:
 		return nil
 	}
-	return handshake.AlertError(alert[1])
+	return &Error{"the server has ended the DTLS session", handshake.AlertError(alert[1])}
 }
 
-// repeatFinal sends our last flight again, where the handshake ended with it and the server asks for it.
+// repeatFinal sends our last flight again, where the handshake ended with it and the server requests it.
 func (s *Session) repeatFinal(reply func([]byte)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

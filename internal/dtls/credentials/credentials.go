@@ -122,7 +122,7 @@ func valid(der []byte, now time.Time) error {
 	return nil
 }
 
-// trust adds whom to trust.
+// trust adds a trusted authority.
 func (f *Files) trust(c *handshake.Credentials) error {
 	keys := map[string]bool{}
 	for i, path := range f.Trust {

@@ -131,7 +131,7 @@ func issue(subject string, parent *issued, edit func(*x509.Certificate)) (*issue
 	return &issued{key, cert}, err
 }
 
-// Ephemeral makes a self-signed server certificate for tests, whose key nobody else has and which ends with the process. Every raw
+// Ephemeral makes a self-signed server certificate for tests, whose key no other program has and which ends with the process. Every raw
 // public key of a client is trusted, as by Californium's servers.
 func Ephemeral(hosts []string) (*handshake.Credentials, error) {
 	own, err := issue("Weir demo server", nil, func(t *x509.Certificate) {

@@ -40,7 +40,7 @@ func read(path string) (blocks []block, err error) {
 		}
 		switch {
 		case len(begins) > 1, b == nil && len(begins) > 0:
-			return nil, fmt.Errorf("%s: the PEM block that begins here is damaged; write the file anew", at)
+			return nil, fmt.Errorf("%s: the PEM block that begins here is damaged; write the file again", at)
 		case b == nil && len(blocks) == 0:
 			return nil, fmt.Errorf("%s: no PEM block; convert it, for example with: openssl x509 -inform DER, or openssl pkey -inform DER", path)
 		case b == nil:

@@ -33,11 +33,15 @@ func (w *Worker) hello(r *record.Record, from source) {
 		w.halfOpens.postpone(h, pending.Deadline())
 		w.boundHalfOpens()
 	case handshake.Refused:
+		w.stats.HandshakesFailed++
+		if pending != nil { // h, whose hello came in fragments: it was admitted with the first
+			w.giveUp(h, HandshakeFailed)
+			return
+		}
 		w.dismissed(state, HandshakeFailed)
 		if h != nil {
 			w.giveUp(h, HandshakeReplaced)
 		}
-		w.stats.HandshakesFailed++
 	default:
 		w.stats.HellosIgnored++
 	}
@@ -95,7 +99,7 @@ func (w *Worker) pendingRecord(r *record.Record, from source) bool {
 func (w *Worker) establish(h *halfOpen) {
 	result := h.pending.Result()
 	// Only now has the client proven that it is at this address, so the session that it replaces may be removed (RFC 6347
-	// section 4.2.8). There is nobody to notify.
+	// section 4.2.8). There is no one to notify.
 	if old := w.peers.byAddress[h.addr]; old != nil {
 		w.stats.Replaced++
 		old.replaced = true
@@ -145,9 +149,9 @@ func (w *Worker) halfOpenDue(h *halfOpen) {
 		w.giveUp(h, HandshakeTimedOut)
 		return
 	}
-	if h.pending.Timeout(w.now, w.replyTo(source{addr: h.addr, local: h.local})) == handshake.Failed {
+	if h.pending.Timeout(w.now, w.replyTo(source{addr: h.addr, local: h.local})) == handshake.Failed { // its key is wrong
 		w.stats.HandshakesFailed++
-		w.giveUp(h, HandshakeTimedOut)
+		w.giveUp(h, HandshakeFailed)
 		return
 	}
 	w.halfOpens.postpone(h, h.pending.Deadline())

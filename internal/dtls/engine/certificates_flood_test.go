@@ -29,7 +29,7 @@ func withCertificates(t testing.TB, auth handshake.ClientAuth) (*wire, handshake
 }
 
 // Handshakes with certificates take more memory than others. All of them together stay within handshake.MaxHeld, and a flood that
-// fills it, of sources that hold most of it, keeps nobody out.
+// fills it, of sources that hold most of it, keeps no one out.
 func TestCertificateFloodIsBounded(t *testing.T) {
 	x, cfg := withCertificates(t, handshake.ClientAuthNeeded)
 	claim := func(sequence byte) []byte { // the first fragment of a certificate of 8192 bytes

@@ -111,11 +111,11 @@ func TestForeignRecordsGoToTheirOwnerAndBack(t *testing.T) {
 	if s := two.stats(); s.Injected != 20 || s.Returned != 20 || s.Requests != 21 {
 		t.Errorf("second node %+v", s)
 	}
-	// An owner nobody knows: counted, dropped, not answered.
+	// An owner no one knows: counted, dropped, not answered.
 	alien := d.seal([]byte("x"))
 	alien[11] = 9
 	if out := one.in(alien, addr(2)); len(out) != 0 {
-		t.Error("a record of nobody is answered")
+		t.Error("a record of no one is answered")
 	}
 	// A frame with a foreign record is not sent on a second time.
 	one.w.Inject(d.seal([]byte("x")), addr(2), linkTwo)

@@ -15,16 +15,17 @@ type Config struct {
 	Listen  netip.AddrPort // public address; port 0 takes a free one
 	Workers int            // default: GOMAXPROCS
 	Plain   bool           // serve plain UDP: no DTLS, one Peer per address
+	Shared  bool           // sockets of multicast groups may bind the port of Listen too: see udpio.Config.Shared
 
 	// PSK returns the key of an identity. It is called on a worker's goroutine and must not block. A handshake with an
 	// unknown identity continues with a random key, so that the answer does not reveal whether the identity exists (RFC 4279
 	// section 2).
 	// It may be nil if there are Credentials.
 	PSK func(identity []byte) (key []byte, ok bool)
-	// Credentials are the certificates and whom to trust. Store replaces them while the engine runs; sessions go on. nil: PSK
+	// Credentials are the certificates and the trusted authorities. Store replaces them while the engine runs; sessions go on. nil: PSK
 	// only.
 	Credentials *atomic.Pointer[handshake.Credentials]
-	ClientAuth  handshake.ClientAuth // whether clients are asked for certificates; default none
+	ClientAuth  handshake.ClientAuth // whether certificates are requested from clients; default none
 	Suites      []record.Suite       // in order of preference; default record.Suites. Those without credentials are passed over
 	Groups      []handshake.Group    // of the ephemeral key exchange, in order of preference; default handshake.DefaultGroups
 	MTU         int                  // of the datagrams of a handshake's flights, in bytes of UDP payload; default handshake.DefaultMTU
@@ -63,7 +64,7 @@ type Handler interface {
 	// in may be written to.
 	Serve(p *Peer, in, out []byte, now time.Duration) []byte
 	// Tick runs timers that are due and returns the time of the next one, or
-	// Never. It is called when that time has come; WakeAt asks for an earlier call.
+	// Never. It is called when that time has come; WakeAt requests an earlier call.
 	Tick(now time.Duration) (next time.Duration)
 	// Closed reports that p will not be served again. The Handler must not keep p.
 	Closed(p *Peer, now time.Duration)

@@ -41,7 +41,7 @@ func Open(cfg Config) (*Engine, error) {
 	start := time.Now()
 	listen := udpio.Config{
 		Addr: cfg.Listen, Sockets: cfg.Workers, Batch: cfg.Batch, Drops: true,
-		ReadBuffer: socketBuffer, WriteBuffer: socketBuffer,
+		ReadBuffer: socketBuffer, WriteBuffer: socketBuffer, Shared: cfg.Shared,
 	}
 	if cfg.CIDs != nil {
 		listen.Steer = cfg.CIDs.Steering(cfg.Workers)

@@ -17,7 +17,7 @@ import (
 //     sources, and a single forger does not keep it out, unless it uses the very source that the client moves to.
 //   - From all other sources together, 65536 records may fail for a session, and 16 more each second. That bounds a forger who
 //     uses many sources: it needs 17 hours for the 2^20 that end a session with CCM_8. Once it has spent the 65536 (13 s of 5,000
-//     datagrams a second), a client that moves to another source may have to make a new session: nothing but the tag tells its
+//     datagrams a second), a client that moves to another source may have to make a new session: only the tag distinguishes its
 //     records from forged ones.
 //
 // All records of a datagram come from one sender. Therefore, after one of them has failed to open, the others of that

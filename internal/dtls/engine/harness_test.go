@@ -50,7 +50,7 @@ func (h *echo) last(t *testing.T) engine.Info {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.infos) == 0 {
-		t.Fatal("no info was asked for")
+		t.Fatal("no info was requested")
 	}
 	return h.infos[len(h.infos)-1]
 }

@@ -15,7 +15,7 @@ import (
 
 var pskClient = handshake.ClientConfig{Identity: []byte("cali.own"), Key: []byte(".fornium"), OfferCID: true}
 
-// A client that asks for new keys is refused, in time, and its session goes on.
+// A client that requests new keys is refused, in time, and its session goes on.
 func TestRenegotiationIsRefused(t *testing.T) {
 	e, _ := serve(t, engine.Config{Workers: 1, CIDs: engine.ByteOwnerCIDs(6, 1)})
 	c := dialOwn(t, e, pskClient)

@@ -69,7 +69,7 @@ func (p *Peer) Identity() string {
 // Auth is how the client has proven its identity.
 func (p *Peer) Auth() handshake.Auth { return p.holder.auth }
 
-// MaxPayload is the maximum length in bytes of what Worker.Send takes for p. A client may have asked for less than MaxPayload
+// MaxPayload is the maximum length in bytes of what Worker.Send takes for p. A client may have requested less than MaxPayload
 // (RFC 8449).
 func (p *Peer) MaxPayload() int {
 	if p.association == nil {

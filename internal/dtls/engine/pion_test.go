@@ -134,7 +134,7 @@ func TestWrongKey(t *testing.T) {
 		t.Fatal("a handshake with a wrong key succeeds")
 	}
 	if texts[0] != texts[1] {
-		t.Errorf("the answer tells an unknown identity (%s) from a wrong key (%s)", texts[1], texts[0])
+		t.Errorf("the answer distinguishes an unknown identity (%s) from a wrong key (%s)", texts[1], texts[0])
 	}
 	stats(t, e, "no session", func(s engine.Stats) bool { return s.Sessions == 0 && s.HandshakesFailed == 2 && s.HalfOpen == 0 })
 }

@@ -55,6 +55,21 @@ func (t *plainPeers) remove(p *Peer) {
 
 // plain handles a datagram without DTLS.
 func (w *Worker) plain(d []byte, from source) {
+	p := w.plainPeer(from, len(d))
+	p.local = from.local
+	w.serve(p, d)
+}
+
+// Credit returns the plain peer at an address from which received bytes have come on another socket, such as that of a multicast
+// group. They count for what may be sent there. It is for workers without DTLS.
+func (w *Worker) Credit(from netip.AddrPort, received int) *Peer {
+	w.stats.Datagrams++
+	w.stats.BytesIn += uint64(received)
+	return w.plainPeer(source{addr: from}, received)
+}
+
+// plainPeer returns the peer at the source of a datagram of received bytes.
+func (w *Worker) plainPeer(from source, received int) *Peer {
 	p := w.peers.byAddress[from.addr]
 	if p == nil {
 		w.makePlainRoom()
@@ -66,7 +81,6 @@ func (w *Worker) plain(d []byte, from source) {
 			w.plainPeers.proven(p)
 		}
 	}
-	p.local = from.local
 	w.peers.touch(p, w.now)
 	w.plainPeers.touch(p)
 	if !p.unproven && w.now >= p.provenUntil {
@@ -74,9 +88,9 @@ func (w *Worker) plain(d []byte, from source) {
 		w.plainPeers.unproven(p)
 	}
 	if p.unproven {
-		w.credit(p, len(d))
+		w.credit(p, received)
 	}
-	w.serve(p, d)
+	return p
 }
 
 // makePlainRoom ensures that there is room for one more plain peer.

@@ -111,7 +111,7 @@ func TestHalfOpenHandshakesEvictNoSession(t *testing.T) {
 	}
 }
 
-// A fleet that shares one identity cannot be told apart: nobody is evicted before half an hour of silence.
+// A fleet that shares one identity cannot be distinguished: no one is evicted before half an hour of silence.
 func TestFullTableOfOneIdentity(t *testing.T) {
 	x := newWire(t, func(c *Config) { c.MaxSessions = 10 })
 	var devices []*device

@@ -162,7 +162,7 @@ func TestRouterAnswersFromTheAddressAsked(t *testing.T) {
 		d := connectUDP(t, first, nodeTwo.Addr())
 		b := make([]byte, 2048)
 		for _, target := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"} {
-			// Connected: it receives from nobody else.
+			// Connected: it receives from no other address.
 			conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(target), nodeOne.Addr().Port())))
 			if err != nil {
 				t.Fatal(err)

@@ -26,7 +26,7 @@ type Stats struct {
 	HandshakesFailed uint64 `json:"handshakes_failed" metric:"_handshakes_failed_total" help:"Handshakes refused or given up: wrong key, no common parameters, timed out, no room for the session."`
 	HalfOpenEvicted  uint64 `json:"half_open_evicted" metric:"_half_open_evicted_total" help:"Handshakes under way that made room for newer ones."`
 	Replaced         uint64 `json:"replaced" metric:"_replaced_total" help:"Sessions whose address made a new one."`
-	Renegotiations   uint64 `json:"renegotiations" metric:"_renegotiations_total" help:"Renegotiations that clients asked for, all refused."`
+	Renegotiations   uint64 `json:"renegotiations" metric:"_renegotiations_total" help:"Renegotiations that clients requested, all refused."`
 
 	BadMACs        uint64 `json:"bad_macs" metric:"_bad_macs_total" help:"Records that failed to open, of sessions and of handshakes."`
 	ForgedDropped  uint64 `json:"forged_dropped" metric:"_forged_dropped_total" help:"Records that were not tried, because too many from their source had failed to open."`

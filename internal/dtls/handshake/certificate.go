@@ -22,7 +22,7 @@ const (
 	typeRawKey = 2
 )
 
-// What a CertificateRequest asks for: ECDSA includes Ed25519 (RFC 8422 section 5.5).
+// What a CertificateRequest names: ECDSA includes Ed25519 (RFC 8422 section 5.5).
 const (
 	certificateTypeECDSA = 64
 	certificateTypeRSA   = 1
@@ -110,11 +110,11 @@ func (c *Certificate) body(typ byte) []byte {
 	return nil
 }
 
-// Credentials are our certificates and whom we trust. They are immutable: a reload stores new ones, and handshakes that have
+// Credentials are our certificates and the authorities we trust. They are immutable: a reload stores new ones, and handshakes that have
 // begun end with those they began with.
 type Credentials struct {
 	// Certificates are ours, in order of preference. A server takes the first one that the client can verify, and before it
-	// one that is valid for the name that the client asks for.
+	// one that is valid for the name that the client requests.
 	Certificates []*Certificate
 	// Roots are trusted to sign peers' certificates. nil trusts none.
 	Roots *x509.CertPool

@@ -181,7 +181,7 @@ func TestRefusedCertificates(t *testing.T) {
 	}
 }
 
-// The server takes the certificate for the name that the client asks for.
+// The server takes the certificate for the name that the client requests.
 func TestServerName(t *testing.T) {
 	a := newAuthority(t, "test")
 	server := handshake.ServerConfig{Config: handshake.Config{Credentials: credentials(handshake.Credentials{Certificates: []*handshake.Certificate{

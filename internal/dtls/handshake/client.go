@@ -151,7 +151,7 @@ func (c *Client) Result() Result {
 		ExtendedMaster: c.answer.extendedMaster, Renegotiation: c.answer.renegotiation, Routability: c.answer.routability,
 	}
 	if c.peer != nil {
-		r.Auth, r.Identity = c.peer.auth(), c.peer.identity()
+		r.Auth, r.Identity, r.Chain = c.peer.auth(), c.peer.identity(), c.peer.chain
 	}
 	if c.resumed {
 		r.Resumed, r.Auth, r.Identity, r.Final = true, c.cfg.Session.auth, c.cfg.Session.identity, c.final

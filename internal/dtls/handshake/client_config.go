@@ -26,10 +26,10 @@ type ClientConfig struct {
 	// RecordSizeLimit is the maximum length in bytes of what the server encrypts in one record (RFC 8449), 64 to 16384;
 	// 0: not offered.
 	RecordSizeLimit int
-	// MaxFragmentLength asks the server for records of at most 512, 1024, 2048 or 4096 bytes (RFC 6066 section 4), handshake
+	// MaxFragmentLength requests records of at most 512, 1024, 2048 or 4096 bytes (RFC 6066 section 4), handshake
 	// included; 0: not offered. It binds both sides.
 	MaxFragmentLength int
-	// Resumable asks the server for what Result.Session needs. Session, of an earlier Result for the same server and
+	// Resumable requests what Result.Session needs. Session, of an earlier Result for the same server and
 	// ServerName, is resumed if the server still knows it.
 	Resumable bool
 	Session   *Session

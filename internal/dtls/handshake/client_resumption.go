@@ -12,7 +12,7 @@ import (
 // maxOfferedTicket bounds the tickets that a client offers, in bytes: its hello must stay a message that servers take.
 const maxOfferedTicket = 4096
 
-// offerSession adds to our hello what resumes the configured session, or asks for one. A ticket goes with a random session id: the
+// offerSession adds to our hello what resumes the configured session, or requests one. A ticket goes with a random session id: the
 // server's answer shows by it that it takes the ticket (RFC 5077 section 3.4).
 func (c *Client) offerSession() error {
 	h, session := &c.offer, c.cfg.Session

@@ -16,7 +16,7 @@ import (
 type Config struct {
 	Suites []record.Suite // in order of preference; default record.Suites. Those without credentials are passed over
 	Groups []Group        // of the ephemeral key exchange, in order of preference; default DefaultGroups
-	// Credentials are the certificates and whom to trust; nil, or holding nil: none. Store replaces them while handshakes run;
+	// Credentials are the certificates and the trusted authorities; nil, or holding nil: none. Store replaces them while handshakes run;
 	// sessions are not affected.
 	Credentials *atomic.Pointer[Credentials]
 	// RequireExtendedMaster refuses peers without RFC 7627. Otherwise it is used whenever the peer has it.
@@ -69,7 +69,7 @@ func (c *Config) credentials() *Credentials {
 // ClientAuth says whether a server asks clients for certificates. It has no effect on suites with pre-shared keys.
 type ClientAuth uint8
 
-// Client authentication. The zero value asks for none.
+// Client authentication. The zero value requests none.
 const (
 	ClientAuthNone   ClientAuth = iota
 	ClientAuthWanted            // a client without a certificate is anonymous; one that is not trusted is refused

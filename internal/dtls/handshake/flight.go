@@ -17,7 +17,7 @@ type flight struct {
 	finished []byte   // likewise, for epoch 1; nil: none
 	record   uint64   // sequence of the next record of epoch 0
 	mtu      int      // of a datagram, in bytes
-	limit    int      // of a record's body in bytes, as the peer has asked for
+	limit    int      // of a record's body in bytes, as the peer has requested
 }
 
 func newFlight(mtu int) flight { return flight{mtu: mtu, limit: record.MaxPlaintext} }

@@ -20,7 +20,7 @@ const (
 	suiteRenegotiationSCSV  = 0x00ff // RFC 5746 section 3.3
 )
 
-// minRecordLimit is the smallest record size limit that a peer may ask for (RFC 8449 section 4).
+// minRecordLimit is the smallest record size limit that a peer may request (RFC 8449 section 4).
 const minRecordLimit = 64
 
 // maxServerName bounds a server name in bytes, as the domain name system does.

@@ -28,7 +28,7 @@ const (
 	// MaxMessage bounds a handshake message's body in bytes: what reassembly holds of one message. A chain of certificates
 	// takes most of it.
 	MaxMessage = 8192
-	// maxIdentity bounds a PSK identity in bytes; RFC 4279 section 5.3 asks for 128.
+	// maxIdentity bounds a PSK identity in bytes; RFC 4279 section 5.3 requires 128.
 	maxIdentity = 1024
 )
 

@@ -179,7 +179,7 @@ func handshakeCertificate(a issuer) *handshake.Certificate {
 	return a.issue("P-256", "server.test", nil)
 }
 
-// No datagram is longer than the MTU, and no record of a flight than the client has asked for.
+// No datagram is longer than the MTU, and no record of a flight than the client has requested.
 func TestFlightsKeepTheirLimits(t *testing.T) {
 	client, server := kinds(t)["mutual"]()
 	client.MaxFragmentLength = 512

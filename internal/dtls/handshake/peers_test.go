@@ -131,7 +131,7 @@ func (o *output) wait(t *testing.T, want string) {
 	}
 }
 
-// freePort returns a UDP port that nobody has.
+// freePort returns a UDP port that no one has.
 func freePort(t *testing.T) uint16 {
 	t.Helper()
 	c, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})

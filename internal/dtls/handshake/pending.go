@@ -16,7 +16,7 @@ type pendingState uint8
 
 const (
 	waitHello  pendingState = iota // for more fragments of the hello
-	waitClient                     // for the client's Certificate, if we asked for one, and ClientKeyExchange
+	waitClient                     // for the client's Certificate, if we requested one, and ClientKeyExchange
 	waitVerify                     // for the CertificateVerify
 	waitFinished
 	established
@@ -475,8 +475,9 @@ type Result struct {
 	ExtendedMaster bool
 	Renegotiation  bool
 	Resumed        bool     // the handshake was an abbreviated one
-	Session        *Session // of a client that asked for it: for a later handshake; nil: the server keeps none
+	Session        *Session // of a client that requested it: for a later handshake; nil: the server keeps none
 	Routability    bool     // the return routability check (RFC 9853) was negotiated
+	Chain          [][]byte // of a client: the server's certificates in DER, its own first, or one SubjectPublicKeyInfo; nil with a pre-shared key, or resumed
 	Early          [][]byte // of a server: application data that came before the Finished
 	Final          Final    // present where our flight was the last
 }

@@ -37,7 +37,9 @@ const (
 	Verify                  // a HelloVerifyRequest was sent; nothing is kept
 	Accepted                // the cookie is good: a new Pending. Our flight was sent, unless the hello is still incomplete
 	Repeated                // the hello of the existing Pending again, or more of it: our flight was sent, if the hello is whole
-	Refused                 // the cookie is good, but there is nothing in common: an alert was sent; the existing Pending ends
+	// Refused: the cookie is good, but there is nothing in common: an alert was sent, and the existing Pending ends. It is returned
+	// where the hello was its own, in fragments.
+	Refused
 )
 
 // NewServer checks cfg and makes a Server.
@@ -120,8 +122,8 @@ func (s *Server) helloPart(f *fragment, sequence uint64, existing *Pending, now 
 		return Ignored, nil
 	}
 	existing.pop()
-	if o, p := s.answer(existing, h, f.sequence, body, sequence, now, send); o != Accepted {
-		return o, p
+	if o, _ := s.answer(existing, h, f.sequence, body, sequence, now, send); o != Accepted {
+		return o, existing
 	}
 	return Repeated, existing
 }

@@ -29,7 +29,7 @@ var offeredSchemes = []byte{4, 3, 5, 3, 8, 7, 8, 4, 4, 1}
 var errSignature = errors.New("the signature is wrong")
 
 // chooseScheme returns the scheme to sign with for a peer that sent these schemes. nil stands for a peer without the
-// extension: RFC 5246 makes that SHA-1, which nobody wants; constrained clients that leave it out use SHA-256.
+// extension: RFC 5246 makes that SHA-1, which no one wants; constrained clients that leave it out use SHA-256.
 func chooseScheme(public crypto.PublicKey, offered []byte) (uint16, bool) {
 	if offered == nil {
 		offered = []byte{ecdsaSHA256 >> 8, ecdsaSHA256 & 0xff}

@@ -39,7 +39,7 @@ type Verdict uint8
 // Verdicts. After any but Opened the record is to be dropped; after Spent the session is to be ended.
 const (
 	Opened     Verdict = iota
-	Replayed           // seen before, or too old to tell
+	Replayed           // seen before, or too old to know
 	Forged             // the tag is wrong
 	WrongEpoch         // not of the epoch of these keys
 	Broken             // authentic, but not a record that makes sense
@@ -124,7 +124,7 @@ func (h *half) setCID(cid []byte) {
 
 // forgedLimit is how many records may fail to open before the keys are spent. For
 // GCM and CCM it is what RFC 9147 section 4.5.3 says: 2^36, and 2^23.5, rounded
-// down. For CCM_8 that section has no number: it asks for further safeguards
+// down. For CCM_8 that section has no number: it requires further safeguards
 // against forgery, and for a limit that takes them into account. With a tag of 64
 // bits 2^20 failures leave a chance of 2^-44 that one forgery has succeeded; the
 // safeguard, a limit by source address, is engine's.
@@ -158,7 +158,7 @@ func (a *Association) Sent() uint64 { return a.next }
 // Newest returns one more than the newest sequence received, 0 if none was.
 func (a *Association) Newest() uint64 { return a.window.Newest() }
 
-// LimitPlaintext sets the maximum length in bytes of what Seal encrypts in one record, as the peer has asked for (RFC 8449
+// LimitPlaintext sets the maximum length in bytes of what Seal encrypts in one record, as the peer has requested (RFC 8449
 // section 4, RFC 6066 section 4). With a connection id that includes the byte of the inner type.
 func (a *Association) LimitPlaintext(n int) { a.limit = uint16(min(n, MaxPlaintext)) }
 

@@ -48,7 +48,7 @@ type parameters struct {
 }
 
 // suites are in the order of preference of DefaultSuites: 128-bit keys before 256-bit ones, CCM_8 first, as RFC 7925
-// section 4 asks for.
+// section 4 requires.
 var suites = [...]parameters{
 	{PSKWithAES128CCM8, "TLS_PSK_WITH_AES_128_CCM_8", PSK, 16, 8, false, false},
 	{PSKWithAES128CCM, "TLS_PSK_WITH_AES_128_CCM", PSK, 16, 16, false, false},

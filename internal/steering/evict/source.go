@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// Source identifies who is accountable for an address, as far as addresses can tell: the IPv4 address (all clients behind
+// Source identifies who is accountable for an address, as far as addresses show: the IPv4 address (all clients behind
 // one NAT are one source), or the IPv6 /48 (one site can use all addresses in it).
 type Source uint64
 

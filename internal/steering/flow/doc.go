@@ -3,7 +3,7 @@
 //
 // A [Key] is the 5-tuple of a packet with 16-byte addresses, so IPv4
 // (as ::ffff:a.b.c.d, RFC 4291 section 2.5.5.2) and IPv6 take one code path.
-// [HashKey] hashes a Key with SipHash-2-4: without the key nobody can choose
+// [HashKey] hashes a Key with SipHash-2-4: without the key no one can choose
 // flows that share a hash. The bytes that enter the hash are, in this order and
 // in network byte order (the eBPF data path hashes the same 40 bytes):
 //

@@ -230,7 +230,7 @@ func TestFragments(t *testing.T) {
 	if _, h := f.First(k2, "y", 0); h != FragmentLost || f.Counters().Held != 0 {
 		t.Fatal(h, f.Counters())
 	}
-	// What nobody came for is counted and forgotten.
+	// What no one came for is counted and forgotten.
 	expect(k3, 0, FragmentWait)
 	f.Expire(2 * time.Second)
 	if c := f.Counters(); c.Held != 0 || c.Entries != 0 || c.Unanswered != 1 || c.Poisoned != 1 {

@@ -111,7 +111,7 @@ func (f *Fragments[V]) removed(at Ref, _ FragmentKey, e *fragment[V]) {
 // First records the value of the datagram k. It returns how many fragments
 // wait for it, which the caller now releases, and FragmentKnown; or
 // FragmentLost if some of them were lost, or FragmentRefused. A second first
-// fragment, of a retransmission or because the id came round, decides anew; one
+// fragment, of a retransmission or because the id came round, decides again; one
 // with another value counts as a collision. The name that a datagram leaves with
 // (k.Left) evicts no known datagram.
 func (f *Fragments[V]) First(k FragmentKey, v V, now time.Duration) (released int, h Held) {

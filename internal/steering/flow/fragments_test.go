@@ -78,7 +78,7 @@ func (m *modelFragments) expire(now time.Duration) {
 	})
 }
 
-// drop is what the caller is told to drop.
+// drop is what the caller must drop.
 func (m *modelFragments) drop(d *modelDatagram) {
 	m.dropped = append(m.dropped, d.key)
 	m.totals.HeldEvicted += uint64(d.held)

@@ -29,7 +29,7 @@ func TestNFQLBHashes(t *testing.T) {
 		}
 	}
 	if a, b := key(ProtoICMP, "10.61.0.2:1", "10.96.0.1:0"), key(ProtoICMP, "10.61.0.2:2", "10.96.0.1:0"); NFQLBFlow(a) == NFQLBFlow(b) {
-		t.Error("pings are not told apart by their identifier")
+		t.Error("pings are not distinguished by their identifier")
 	}
 }
 

@@ -288,7 +288,7 @@ func checkTable(t *testing.T, table *Table[int, int], m *modelTable, now time.Du
 }
 
 // A scan in steps while entries come, go and are renewed: those that live all the while are yielded once, others at most
-// once; no step looks at more slots than it was told to.
+// once; no step looks at more slots than its argument allows.
 func TestTableScan(t *testing.T) {
 	const size, step = 1 << 18, 1024
 	table := NewTable[uint32, uint32](size)

@@ -205,7 +205,7 @@ func TestOutboundEndpoints(t *testing.T) {
 		break
 	}
 	if seen != 1 {
-		t.Error("the list does not end when it is told to")
+		t.Error("the list does not end when yield returns false")
 	}
 	for what, c := range map[string]struct {
 		refused string

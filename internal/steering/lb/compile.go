@@ -74,22 +74,7 @@ func wrong(path, remedy, what string, args ...any) *Error {
 
 func (c *compiler) compile(spec *Spec) (*Snapshot, error) {
 	snapshot := &Snapshot{}
-	if spec.HashKey != nil {
-		snapshot.HashKey = flow.HashKey(*spec.HashKey)
-	}
-	c.keep(c.checkFileHash(spec))
-	c.fileHash, snapshot.Hash = spec.Hash, spec.Hash
-	c.fileMaglev = cmp.Or(spec.MaglevSize, maglev.DefaultSize)
-	if spec.Hash == NFQLB {
-		c.fileMaglev = cmp.Or(spec.MaglevSize, defaultNFQLBSize)
-	}
-	if _, err := c.tableSize("maglev_size", c.fileMaglev); err != nil {
-		c.keep(err)
-		c.fileMaglev = maglev.DefaultSize // the services are checked with one that works
-		if spec.Hash == NFQLB {
-			c.fileMaglev = defaultNFQLBSize
-		}
-	}
+	c.hashing(spec, snapshot)
 	c.keep(c.wholeFile(spec, snapshot))
 	if len(spec.Services) == 0 {
 		c.keep(wrong("services", "add at least one service with name, vips and backends", "there is no service"))
@@ -104,6 +89,41 @@ func (c *compiler) compile(spec *Spec) (*Snapshot, error) {
 	if slots > MaxSlots {
 		return nil, c.all(wrong("maglev_size", fmt.Sprintf("write a prime up to %d", MaxSlots/len(spec.Services)), "%d slots of %d services are %d MiB of tables", slots, len(spec.Services), slots>>18))
 	}
+	snapshot.Services = c.services(spec)
+	if err := c.all(nil); err != nil {
+		return nil, err
+	}
+	snapshot.vips = newVIPIndex(snapshot.Services)
+	snapshot.outbound = c.endpoints
+	if err := c.ruleOrder(snapshot); err != nil {
+		return nil, err
+	}
+	if err := c.tier(spec, snapshot); err != nil {
+		return nil, err
+	}
+	return snapshot, nil
+}
+
+// hashing compiles the hash and the table size that services have without keys of their own.
+func (c *compiler) hashing(spec *Spec, snapshot *Snapshot) {
+	if spec.HashKey != nil {
+		snapshot.HashKey = flow.HashKey(*spec.HashKey)
+	}
+	c.keep(c.checkFileHash(spec))
+	c.fileHash, snapshot.Hash = spec.Hash, spec.Hash
+	size := maglev.DefaultSize
+	if spec.Hash == NFQLB {
+		size = defaultNFQLBSize
+	}
+	c.fileMaglev = cmp.Or(spec.MaglevSize, size)
+	if _, err := c.tableSize("maglev_size", c.fileMaglev); err != nil {
+		c.keep(err)
+		c.fileMaglev = size // the services are checked with one that works
+	}
+}
+
+// services compiles the services, each with a name of its own. The result is numbered and sorted by name.
+func (c *compiler) services(spec *Spec) (services []*Service) {
 	names := map[string]int{}
 	for i := range spec.Services {
 		path := fmt.Sprintf("services[%d]", i)
@@ -115,25 +135,14 @@ func (c *compiler) compile(spec *Spec) (*Snapshot, error) {
 			names[spec.Services[i].Name] = i
 		}
 		if service := c.service(path, &spec.Services[i]); service != nil {
-			snapshot.Services = append(snapshot.Services, service)
+			services = append(services, service)
 		}
 	}
-	if err := c.all(nil); err != nil {
-		return nil, err
-	}
-	slices.SortFunc(snapshot.Services, func(a, b *Service) int { return cmp.Compare(a.Name, b.Name) })
-	for i, service := range snapshot.Services {
+	slices.SortFunc(services, func(a, b *Service) int { return cmp.Compare(a.Name, b.Name) })
+	for i, service := range services {
 		service.Index = i
 	}
-	snapshot.vips = newVIPIndex(snapshot.Services)
-	snapshot.outbound = c.endpoints
-	if err := c.ruleOrder(snapshot); err != nil {
-		return nil, err
-	}
-	if err := c.tier(spec, snapshot); err != nil {
-		return nil, err
-	}
-	return snapshot, nil
+	return services
 }
 
 // maxErrors bounds what is reported of one spec.

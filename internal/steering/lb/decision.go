@@ -115,7 +115,7 @@ const (
 	// `snat.addresses`, or more ports.
 	ReasonSNATExhausted
 	// ReasonTooBig drops: larger than the path to the backend admits; the sender received an ICMP error with the right size, if
-	// it asked for that. Remedy: if it continues, a firewall drops ICMP; raise the MTU of the path.
+	// it requested that. Remedy: if it continues, a firewall drops ICMP; raise the MTU of the path.
 	ReasonTooBig
 	// ReasonTTLExpired drops: the hop limit ended here; the sender received an ICMP error, at most a thousand per second.
 	// Remedy: none; traceroute does this. If there are many, look for a routing loop.

@@ -228,7 +228,7 @@ func TestWeightsAndOverridesShapeTheTable(t *testing.T) {
 	}
 }
 
-// Probes that leave nobody are not believed; an operator is, and so are probes whose fail_open is off.
+// Probes that leave no backend are ignored; an operator is not, nor are probes whose fail_open is off.
 func TestProbesFailOpen(t *testing.T) {
 	spec := Spec{MaglevSize: 251, Services: []ServiceSpec{service("s", vip("192.0.2.1", "udp", "1"))}}
 	s := &spec.Services[0]
@@ -299,7 +299,7 @@ func TestOverridesAreValues(t *testing.T) {
 	}
 	for target := range many.All() {
 		if target.Service != "a" {
-			t.Error("the list does not end when it is told to")
+			t.Error("the list does not end when yield returns false")
 		}
 		break
 	}

@@ -115,7 +115,7 @@ type BitsSpec struct {
 	Bits   int `yaml:"bits" bounds:"bits"`               // width
 }
 
-// RotationSpec is the field that tells layouts apart.
+// RotationSpec is the field that distinguishes layouts.
 type RotationSpec struct {
 	Offset int   `yaml:"offset" default:"0" bounds:"bits"` // from the first bit of the connection id
 	Bits   int   `yaml:"bits" bounds:"1 to 8 bits"`        // width

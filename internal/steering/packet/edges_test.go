@@ -198,7 +198,7 @@ func TestCaptureBlocks(t *testing.T) {
 			"simple packet":                {file(face(), block(order, 3, append(words(uint32(whole)), ip...))), 0},
 			"simple packet, padded":        {file(face(), block(order, 3, append(words(uint32(whole)), append(bytes.Clone(ip), 1, 2, 3, 4)...))), 0},
 			"simple packet, cut":           {file(face(), block(order, 3, append(words(1500), ip...))), 0},
-			"block that nobody knows":      {file(face(), block(order, 77, words(1, 2)), packet(0, 7*second, whole)), 7 * time.Second},
+			"block that no one knows":      {file(face(), block(order, 77, words(1, 2)), packet(0, 7*second, whole)), 7 * time.Second},
 			"interfaces of a new section":  {file(face(option(9, 1, 0)...), section, face(), packet(0, 7*second, whole)), 7 * time.Second},
 			"empty block":                  {file(face(), block(order, 77, nil), packet(0, 7*second, whole)), 7 * time.Second},
 			"no interface":                 {file(packet(0, 7, whole)), -1},

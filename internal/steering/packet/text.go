@@ -260,17 +260,27 @@ func (t *text) option(w string) error {
 	case "inner":
 		return t.extensions(key, value, &b.Inner)
 	case "vlan":
-		for _, v := range strings.Split(value, ",") {
-			n, err := number("vlan", v, 0, 4095)
-			if err != nil {
-				return err
-			}
-			if b.VLANs = append(b.VLANs, uint16(n)); len(b.VLANs) > 3 {
-				return fmt.Errorf("vlan=%s: at most three tags", value)
-			}
-		}
-		return nil
+		return t.vlans(value)
 	}
+	return t.numeric(key, value)
+}
+
+func (t *text) vlans(value string) error {
+	for _, v := range strings.Split(value, ",") {
+		n, err := number("vlan", v, 0, 4095)
+		if err != nil {
+			return err
+		}
+		if t.packet.VLANs = append(t.packet.VLANs, uint16(n)); len(t.packet.VLANs) > 3 {
+			return fmt.Errorf("vlan=%s: at most three tags", value)
+		}
+	}
+	return nil
+}
+
+// numeric reads an option whose value is a number.
+func (t *text) numeric(key, value string) error {
+	b := &t.packet
 	limits := map[string][2]int{
 		"payload": {0, maxTextPayload}, "ttl": {0, 255}, "class": {0, 255}, "id": {0, 1<<32 - 1}, "csum": {0, 0},
 		"opt": {0, 40}, "frag": {8, 65528}, "piece": {1, 8192}, "ident": {0, 65535}, "seq": {0, 65535},

@@ -1,4 +1,4 @@
-// Package siphash is SipHash-2-4 (Aumasson and Bernstein, 2012): a hash that nobody can steer without its key.
+// Package siphash is SipHash-2-4 (Aumasson and Bernstein, 2012): a hash that no one can steer without its key.
 //
 // The package is pure and allocates nothing.
 package siphash

@@ -100,7 +100,7 @@ func TestErrorsAboutFlowsOfOtherWorkers(t *testing.T) {
 		e := steer.New(snapshot, steer.Options{})
 		guess := about(e, nil)
 		if (guess.Reason == lb.ReasonICMPError) != (mode != "nat") || mode == "nat" && guess.Reason != lb.ReasonICMPUnknown {
-			t.Errorf("mode %s, nobody knows the flow: %s", mode, guess.Reason)
+			t.Errorf("mode %s, no one knows the flow: %s", mode, guess.Reason)
 		}
 		for _, b := range snapshot.Services[0].Backends {
 			if d := about(e, b); mode == "nat" && d.Reason != lb.ReasonICMPUnknown || mode != "nat" && d.Backend != b {
@@ -134,7 +134,7 @@ func TestErrorsAboutFlowsOfOtherWorkers(t *testing.T) {
 	}
 }
 
-// Who has a flow, and lists that end when they are told to.
+// Who has a flow, and lists that end when yield returns false.
 func TestOwnersAndLists(t *testing.T) {
 	e := steer.New(compile(t, natSpec), steer.Options{})
 	k := key(t, 1)

@@ -161,7 +161,7 @@ func TestTierCirclesEnd(t *testing.T) {
 		var list []string
 		for j := range members {
 			weight := 0
-			if j == (i+1)%members { // each believes that the next one takes everything
+			if j == (i+1)%members { // each assumes that the next one takes everything
 				weight = 100
 			}
 			list = append(list, fmt.Sprintf("{name: m%d, mark: %d, weight: %d}", j, 901+j, weight))
@@ -252,7 +252,7 @@ func BenchmarkRules(b *testing.B) {
 	}
 }
 
-// People are told which rule decided, and what a mark is for.
+// The explanation names the rule that decided, and what a mark is for.
 func TestWhyOfRules(t *testing.T) {
 	e := steer.New(compile(t, rulesSpec), steer.Options{})
 	for line, wants := range map[string][]string{

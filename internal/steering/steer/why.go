@@ -45,13 +45,7 @@ func (e *Engine) Why(p *packet.Packet, d Decision) []string {
 func (e *Engine) because(p *packet.Packet, k flow.Key, d Decision) string {
 	switch d.Reason {
 	case lb.ReasonNotService:
-		if d.Mark != 0 {
-			return fmt.Sprintf("no flow rule and no VIP matches: passed to the kernel with fwmark %#x (no_service_mark)", d.Mark)
-		}
-		if e.snapshot.HasAddress(p.DstAddr()) {
-			return fmt.Sprintf("a service has the address %s, but not this protocol and port, and no flow has it as its reply: passed to the kernel", k.Destination().Addr())
-		}
-		return "no service has this destination, and no flow has it as its reply: passed to the kernel"
+		return e.notService(p, k, d)
 	case lb.ReasonNotSteered:
 		return "the address is a VIP's, but no service balances this protocol or ICMP type: passed to the kernel"
 	case lb.ReasonUnmatched:
@@ -72,11 +66,7 @@ func (e *Engine) because(p *packet.Packet, k flow.Key, d Decision) string {
 		layout, owner, _ := d.Service.CID.Find(p.PayloadBytes())
 		return fmt.Sprintf("its connection id names owner %d%s, which is backend %s", owner, ofLayout(d.Service, layout), d.Backend.Name)
 	case lb.ReasonCIDUnknown:
-		layout, owner, _ := d.Service.CID.Find(p.PayloadBytes())
-		if layout < 0 {
-			return "it has a connection id, but of no layout of the service; conntrack or Maglev decided instead"
-		}
-		return fmt.Sprintf("its connection id names owner %d%s, who is unknown or down; conntrack or Maglev decided instead", owner, ofLayout(d.Service, layout))
+		return cidUnknown(p, d)
 	case lb.ReasonConntrack:
 		return "a conntrack entry of this flow exists"
 	case lb.ReasonMaglev:
@@ -105,6 +95,24 @@ func (e *Engine) because(p *packet.Packet, k flow.Key, d Decision) string {
 		return "its headers lie about lengths or are cut short: dropped"
 	}
 	return ""
+}
+
+func (e *Engine) notService(p *packet.Packet, k flow.Key, d Decision) string {
+	if d.Mark != 0 {
+		return fmt.Sprintf("no flow rule and no VIP matches: passed to the kernel with fwmark %#x (no_service_mark)", d.Mark)
+	}
+	if e.snapshot.HasAddress(p.DstAddr()) {
+		return fmt.Sprintf("a service has the address %s, but not this protocol and port, and no flow has it as its reply: passed to the kernel", k.Destination().Addr())
+	}
+	return "no service has this destination, and no flow has it as its reply: passed to the kernel"
+}
+
+func cidUnknown(p *packet.Packet, d Decision) string {
+	layout, owner, _ := d.Service.CID.Find(p.PayloadBytes())
+	if layout < 0 {
+		return "it has a connection id, but of no layout of the service; conntrack or Maglev decided instead"
+	}
+	return fmt.Sprintf("its connection id names owner %d%s, which is unknown or down; conntrack or Maglev decided instead", owner, ofLayout(d.Service, layout))
 }
 
 // ofLayout names the layout of an owner id where a service has several.

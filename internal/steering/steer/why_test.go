@@ -15,7 +15,7 @@ import (
 	"github.com/weir-lb/weir/internal/steering/steer/steertest"
 )
 
-var update = flag.Bool("update", false, "write testdata/why.golden anew")
+var update = flag.Bool("update", false, "write testdata/why.golden again")
 
 // explained is the reference path of the corpus that also explains itself: each kind of decision once.
 type explained struct {
@@ -79,7 +79,7 @@ func TestWhyOfTheCorpus(t *testing.T) {
 	got, wanted := strings.Split(text.String(), "\n"), strings.Split(string(want), "\n")
 	for i := range min(len(got), len(wanted)) {
 		if got[i] != wanted[i] {
-			t.Fatalf("%s:%d (-update writes it anew):\ngot  %s\nwant %s", golden, i+1, got[i], wanted[i])
+			t.Fatalf("%s:%d (-update writes it again):\ngot  %s\nwant %s", golden, i+1, got[i], wanted[i])
 		}
 	}
 	if len(got) != len(wanted) {

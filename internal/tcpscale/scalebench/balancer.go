@@ -103,7 +103,7 @@ func (b *balancer) start(ctx context.Context) error {
 // again ends the program, by an interrupt or at once, and starts it again after a while.
 func (b *balancer) again(ctx context.Context, kill bool, away time.Duration) error {
 	d := b.daemon()
-	b.set(nil) // nobody shall take its end for a failure
+	b.set(nil) // no one shall take its end for a failure
 	if kill {
 		d.Kill()
 	} else if err := d.Stop(); err != nil {

@@ -118,7 +118,7 @@ func Run(ctx context.Context, c Config) (*Result, error) {
 	return result, nil
 }
 
-// fewest is the smaller number of processes that somebody asked for; 0: as many as needed.
+// fewest is the smaller number of processes that somebody requested; 0: as many as needed.
 func fewest(client, server int) int {
 	if client == 0 || server > 0 && server < client {
 		return server

@@ -45,6 +45,7 @@ func benchConfig() Config {
 // Three pairs of workers in a namespace that is gone afterwards: ports, hash table and congestion control of its own, and
 // nothing of it on the machine.
 func TestRootBenchInItsOwnNamespace(t *testing.T) {
+	t.Parallel()
 	netlabtest.Root(t)
 	settings := []string{"ipv4/tcp_child_ehash_entries", "ipv4/ip_local_port_range", "ipv4/tcp_congestion_control"}
 	var before []string
@@ -90,6 +91,7 @@ func TestBenchOnTheMachinesLoopback(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	c := benchConfig()
 	c.ServerWorkers = 2
 	r, err := Run(t.Context(), c)
@@ -106,6 +108,7 @@ func TestBenchSaysThatItWasInterrupted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
+	t.Parallel()
 	ctx, interrupt := context.WithCancel(t.Context())
 	c := benchConfig()
 	c.Client.Connections, c.ClientWorkers, c.ServerWorkers, c.Hold = 60, 1, 1, time.Hour

@@ -202,7 +202,7 @@ func sockets(pids []int) (n int) {
 	return n
 }
 
-// listening counts TCP sockets of a namespace in which nobody has connected yet.
+// listening counts TCP sockets of a namespace in which no one has connected yet.
 func listening(proc string) int {
 	return int(procstat.Field(proc+"sockstat", "TCP:", 2) + procstat.Field(proc+"sockstat6", "TCP6:", 2))
 }

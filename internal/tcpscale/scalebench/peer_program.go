@@ -14,7 +14,7 @@ const (
 	peerPort = 9000 // in a namespace of our own every port is free
 )
 
-// peer is a program that holds connections, and how it is told to.
+// peer is a program that holds connections, and how it is configured.
 type peer struct {
 	name, install string
 	server        string // what its clients connect to
@@ -113,7 +113,7 @@ request = function()
 end
 `
 
-// tsungRate is the arrivals a second that each tsung is asked for: more than it reaches.
+// tsungRate is the arrivals a second that are requested of each tsung: more than it reaches.
 const tsungRate = 5000
 
 const tsungScenario = `<?xml version="1.0"?>

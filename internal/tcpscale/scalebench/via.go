@@ -80,7 +80,7 @@ type backend struct {
 	name  string
 	mu    sync.Mutex
 	group *tcpscale.ServerGroup
-	away  bool // its connections are nobody's any more
+	away  bool // its connections are no one's any more
 }
 
 // end ends the server: what it holds does not count from then on, but while it drains.
@@ -199,7 +199,7 @@ func examine(r *path, connections, targets, sources int) []finding.Finding {
 	state.PortLow, state.PortHigh, state.ReservedPorts = firstPort, 65535, 0
 	state.SomaxConn, state.SynBacklog = backlog, backlog
 	if !r.tracked {
-		state.ConntrackMax = 0 // nobody tracks there
+		state.ConntrackMax = 0 // no program tracks there
 	}
 	return limits.Examine(state, limits.Want{Connections: connections, BothEnds: true, Targets: targets, Sources: sources, Conntracked: r.tracked})
 }
@@ -323,10 +323,7 @@ func (s *stage) run(ctx context.Context, c Config) (*Result, error) {
 	if begun {
 		err = errors.Join(err, <-happened)
 	}
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
-		err = errors.Join(err, cause)
-	}
-	if err = errors.Join(err, s.died()); err != nil {
+	if err = errors.Join(err, unlessCanceled(context.Cause(ctx)), s.died()); err != nil {
 		return nil, err
 	}
 	result := m.result(&report)
@@ -336,6 +333,14 @@ func (s *stage) run(ctx context.Context, c Config) (*Result, error) {
 	result.interrupt(ctx, s.began)
 	result.judge()
 	return result, nil
+}
+
+// unlessCanceled leaves out the error of a context that was cancelled without a cause.
+func unlessCanceled(cause error) error {
+	if errors.Is(cause, context.Canceled) {
+		return nil
+	}
+	return cause
 }
 
 // idle says whether nothing has been done to the path yet.
@@ -385,7 +390,7 @@ type viaMeter struct {
 	counters *Balancer
 }
 
-// look is called every second. What only the running program can tell is read when the hold is about to end.
+// look is called every second. What only the running program knows is read when the hold is about to end.
 func (m *viaMeter) look(ctx context.Context, r *tcpscale.Report, idle, ending bool) {
 	if r.FullAt.IsZero() || r.History != nil || time.Since(r.FullAt) < 2*time.Second {
 		return

@@ -110,7 +110,7 @@ func (r *Result) viaRows() [][2]string {
 // eventNames are the lines of the table of events.
 var eventNames = []string{"at", "held", "lost", "others lost", "moved", "balancer back after", "lost after, p50/p99/most", "back after, p50/p99/most", "all back after"}
 
-// name is the event and whom it took.
+// name is the event and the backend that it took.
 func eventName(e *Event) string {
 	return strings.TrimSpace(e.Kind + " " + e.Target)
 }
@@ -194,7 +194,7 @@ func writeTable(w io.Writer, header []string, rows [][]string) error {
 
 // sharesChart is the distribution over time.
 func sharesChart(v *Via, events []plot.Event) plot.Chart {
-	const maximum = 8 // colours; more are too many to tell apart
+	const maximum = 8 // colours; more are too many to distinguish
 	chart := plot.Chart{Title: "Connections of each backend", Note: "As the clients count them.", YLabel: "connections", Events: events}
 	for i := range min(v.Backends, maximum) {
 		series := plot.Series{Name: backendName(i)}

@@ -104,13 +104,15 @@ func weirBinary(t *testing.T) string {
 	return name
 }
 
-// A backend is killed and the balancer too, which comes back: the backend's connections move, nobody else's are lost.
+// A backend is killed and the balancer too, which comes back: the backend's connections move, no others are lost.
 func TestRootConnectionsSurviveTheBalancer(t *testing.T) {
+	t.Parallel()
 	netlabtest.Root(t)
 	netlabtest.Tools(t, "iptables", "ip6tables")
 	binary := weirBinary(t)
 	for _, path := range []string{"tcx", "nfqueue"} {
 		t.Run(path, func(t *testing.T) {
+			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
 			config := Config{
@@ -119,7 +121,7 @@ func TestRootConnectionsSurviveTheBalancer(t *testing.T) {
 					ID: "test", Connections: 2000, InFlight: 256, Heartbeat: time.Second, Misses: 15, Timeout: 10 * time.Second,
 					BackoffMin: 200 * time.Millisecond, BackoffMax: time.Second,
 				},
-				Hold: 20 * time.Second, Plateau: time.Minute,
+				Hold: 14 * time.Second, Plateau: time.Minute,
 			}
 			via := ViaConfig{
 				Path: path, Backends: 3, Binary: binary, Away: 300 * time.Millisecond,

@@ -95,7 +95,7 @@ const maxBodies = 64 << 20
 
 var errBusy = errors.New("too many reports at once: report again in a second")
 
-// readBody reads at most maxBody bytes. A slow sender holds what it has sent, and nobody up.
+// readBody reads at most maxBody bytes. A slow sender holds only what it has sent.
 func (s *Service) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	const step = 16 << 10
 	var body []byte

@@ -36,7 +36,7 @@ func matrixOf(servers, clients []row) Matrix {
 	}
 	for i := range servers {
 		if s := &servers[i]; s.State == StateLive {
-			columns[s.ID] += 0 // also one that nobody has connected to
+			columns[s.ID] += 0 // also one that no one has connected to
 			for _, p := range s.report.Peers {
 				run, _, _ := strings.Cut(p.ID, "/") // RUN/CLIENT: one reporter may be several clients
 				if !runs[run] {

@@ -159,7 +159,7 @@ func name(rows []row) []v1.TCPReporter {
 	return shown
 }
 
-// otherKinds is the kind of failures beyond those that are told apart.
+// otherKinds is the kind of failures beyond those that are distinguished.
 const otherKinds = "others"
 
 func failureRows(count map[string]uint64) []Failure {

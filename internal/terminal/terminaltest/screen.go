@@ -52,7 +52,7 @@ func Start(t testing.TB, width, height int, command ...string) *Screen {
 		_ = exec.Command("tmux", "-S", s.socket, "kill-server").Run() //nolint:gosec // our own socket
 		os.RemoveAll(dir)
 	})
-	// A shell tells the exit code as the terminal's title, behind all that the program printed, and stays: when a program ends,
+	// A shell writes the exit code as the terminal's title, behind all that the program printed, and stays: when a program ends,
 	// tmux 3.3 may close its terminal before it has read the last lines, or never learn how it ended. Ctrl-C is for the program
 	// alone.
 	shell := []string{"sh", "-c", `trap : INT; "$@"; printf '\033]2;%s%d\033\\' "$0" $?; exec sleep infinity`, endTitle}

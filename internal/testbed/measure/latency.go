@@ -11,7 +11,7 @@ import (
 	"github.com/weir-lb/weir/api/v1"
 )
 
-// Longest is the longest duration that a [Latency] tells from longer ones.
+// Longest is the longest duration that a [Latency] distinguishes from longer ones.
 const Longest = 10 * time.Minute
 
 // shortest is the resolution asked of the histogram; it gives the power of two below.

@@ -57,7 +57,7 @@ func echo(t *testing.T, client, server *netlab.Host, address string) netip.Addr 
 				return
 			}
 			if string(buffer[:n]) == "weir" {
-				_, _ = listener.WriteTo([]byte("riew"), from) // one that cannot leave is asked for again
+				_, _ = listener.WriteTo([]byte("riew"), from) // one that cannot leave is requested again
 				select {
 				case seen <- from.(*net.UDPAddr).AddrPort().Addr().Unmap():
 				default:

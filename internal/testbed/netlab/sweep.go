@@ -29,7 +29,7 @@ func keptName(lab, namespace string) string {
 	return fmt.Sprintf("%s%s.%s", prefix, lab, namespace)
 }
 
-// owned matches the name of a namespace that dies with a process; the group is its PID.
+// owned matches the name of a namespace that ends with a process; the group is its PID.
 var owned = regexp.MustCompile(`^` + prefix + `[a-z0-9-]+\.([0-9]+)\.[0-9]+\.[a-z0-9-]+$`)
 
 // kept matches the name of a namespace that outlives its process; the group is the lab's name.
@@ -82,7 +82,7 @@ func namespaces() ([]string, error) {
 	return names, nil
 }
 
-// Sweep removes the namespaces, and ends the processes inside, of labs whose process has died, and returns their
+// Sweep removes the namespaces, and ends the processes inside, of labs whose process has ended, and returns their
 // names. Kept labs stay. It may run at the same time as other processes that use netlab.
 func Sweep() ([]string, error) {
 	entries, err := namespaces()
@@ -102,7 +102,7 @@ func Sweep() ([]string, error) {
 		}
 		errs = append(errs, endProcesses(entry))
 		switch err := removeNamespace(entry); {
-		case errors.Is(err, unix.EBUSY): // under a mount that came later (see shareMounts): nobody can reach it
+		case errors.Is(err, unix.EBUSY): // under a mount that came later (see shareMounts): no one can reach it
 		case err != nil:
 			errs = append(errs, err)
 		default:
@@ -119,7 +119,7 @@ func alive(pid int) bool {
 
 // shareMounts makes /run/netns a shared mount of its own, as ip-netns(8) does before it binds its first namespace there.
 // Without it, the first `ip netns add` on the machine would mount the directory over the names that are bound by then,
-// and nobody could remove them any more.
+// and no one could remove them any more.
 func shareMounts() error {
 	if err := os.MkdirAll(netnsDir, 0o755); err != nil {
 		return err
@@ -154,7 +154,7 @@ func removeNamespace(full string) error {
 func endProcesses(full string) error {
 	var inside unix.Stat_t
 	if err := unix.Stat(filepath.Join(netnsDir, full), &inside); err != nil {
-		return nil // never bound, or removed by another: nobody can be found by it
+		return nil // never bound, or removed by another: no one can be found by it
 	}
 	deadline := time.Now().Add(time.Second)
 	for try := 0; ; try++ {

@@ -39,7 +39,7 @@ func (c Bars) svg(b *strings.Builder, narrow bool) {
 		f.left, f.right, name = 10, 60, 18
 	}
 	if len(c.Names) < 2 {
-		f.top = 20 // nothing to tell apart
+		f.top = 20 // nothing to distinguish
 	}
 	maxV := 0.0
 	for _, g := range c.Groups {

@@ -16,10 +16,10 @@ type Machine struct {
 	Busy   time.Duration // user, system, interrupt and softirq time of all cores
 	Stolen time.Duration // taken by the hypervisor: neither busy nor idle
 	// Others is the part of Busy that other programs than ours spent: what a measurement on a shared machine subtracts.
-	// Kernel threads are not among them. A softirq is charged to whom it interrupts, so a little of ours is in here.
+	// Kernel threads are not among them. A softirq is charged to the process that it interrupts, so a little of ours is in here.
 	Others time.Duration
 	// Ours is what we spent, with the kernel threads that carry packets (ksoftirqd, NAPI): less than Busy-Others by what
-	// softirqs did while nobody ran, but counted by the scheduler and not by sampling, so it is the better figure where
+	// softirqs did while no program ran, but counted by the scheduler and not by sampling, so it is the better figure where
 	// Others is large.
 	Ours time.Duration
 }

@@ -28,7 +28,7 @@ type Daemon struct {
 	http  *http.Client
 	log   LastLines
 	ended chan struct{}
-	// interrupted says whether the run has been told to end: then nothing is worth waiting for.
+	// interrupted says whether the run has been ended: then nothing is worth waiting for.
 	interrupted func() bool
 }
 
@@ -96,7 +96,7 @@ func (d *Daemon) Ready(ctx context.Context) (err error) {
 	return fmt.Errorf("not ready: %w%s", err, d.log.LastOutput())
 }
 
-// Get asks the admin socket and decodes the JSON answer.
+// Get queries the admin socket and decodes the JSON answer.
 func (d *Daemon) Get(ctx context.Context, path string, into any) error {
 	body, err := d.Do(ctx, http.MethodGet, path, "")
 	if err != nil {
@@ -114,7 +114,7 @@ func (d *Daemon) Console(ctx context.Context, line string) (string, error) {
 	return strings.TrimSpace(string(answer)), err
 }
 
-// Do asks the admin socket; an answer other than 200 is an error. It returns at most 8 MB.
+// Do queries the admin socket; an answer other than 200 is an error. It returns at most 8 MB.
 func (d *Daemon) Do(ctx context.Context, method, path, body string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, method, "http://localhost"+path, strings.NewReader(body))
 	if err != nil {

@@ -41,7 +41,7 @@ func (g *Group) Slow() error {
 	return g.slow
 }
 
-// Start starts a program in a namespace, nil: in ours. It dies with us. Who waits for it calls Forget then.
+// Start starts a program in a namespace, nil: in ours. It ends with us. Who waits for it calls Forget then.
 func (g *Group) Start(host *netlab.Host, cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: !g.Swift, Setsid: g.Swift, Pdeathsig: syscall.SIGKILL}
 	started, gone := make(chan error, 1), make(chan struct{})
@@ -101,7 +101,7 @@ func (g *Group) Forget(cmd *exec.Cmd) {
 	}
 }
 
-// End kills every program that nobody waits for, with its children.
+// End kills every program that no program waits for, with its children.
 func (g *Group) End() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Metrics asks for the metrics; see [ParseMetrics].
+// Metrics requests the metrics; see [ParseMetrics].
 func (d *Daemon) Metrics(ctx context.Context) (map[string]float64, error) {
 	text, err := d.Do(ctx, http.MethodGet, "/metrics", "")
 	return ParseMetrics(text), err

@@ -31,7 +31,7 @@ func StopWeir(ctx context.Context, running *Group, binary string, host *netlab.H
 	return nil
 }
 
-// pinFolder holds the pins of every run; the process id in a name tells whose they are. A bpf file system allows no dots.
+// pinFolder holds the pins of every run; the process id in a name shows whose they are. A bpf file system allows no dots.
 const pinFolder = "/sys/fs/bpf/weir"
 
 // PinPath is where a run's balancer of that name keeps its tables.

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// FreeUDP returns n different UDP addresses on 127.0.0.1 that nobody uses now, in the network namespace of the calling
+// FreeUDP returns n different UDP addresses on 127.0.0.1 that no program uses now, in the network namespace of the calling
 // thread. Another process may take one before it is used; that then fails and names the address.
 func FreeUDP(n int) ([]netip.AddrPort, error) {
 	addresses := make([]netip.AddrPort, 0, n)

@@ -1,8 +1,8 @@
 // Package scratch makes temporary directories that do not outlive their process for long.
 //
 // A directory is locked while its process lives (flock(2)); the kernel lets go of the lock however that process ends. New
-// removes the directories that nobody holds, so what a killed run left is gone when the next one starts: the same that
-// netlab does for network namespaces. A lock, unlike a PID in a name, also tells the truth between containers that share
+// removes the directories that no program holds, so what a killed run left is gone when the next one starts: the same that
+// netlab does for network namespaces. A lock, unlike a PID in a name, is also valid between containers that share
 // /tmp.
 //
 //	dir, err := scratch.New()

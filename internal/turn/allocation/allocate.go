@@ -18,7 +18,7 @@ const (
 	reservationTime = 30 * time.Second
 )
 
-// allocateOptions is what an Allocate request asks for.
+// allocateOptions is what an Allocate request contains.
 type allocateOptions struct {
 	RelayRequest
 	tcp, dontFragment bool

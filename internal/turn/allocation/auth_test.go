@@ -151,7 +151,7 @@ func TestRealmChanges(t *testing.T) {
 	c.must(OK, refreshMethod)
 }
 
-// Mode none takes even what was allocated before out of reach, and the zero mode lets nobody in.
+// Mode none takes even what was allocated before out of reach, and the zero mode lets no one in.
 func TestModes(t *testing.T) {
 	w := newWorld(t, basic())
 	c, _ := w.allocated(4000)

@@ -90,7 +90,7 @@ func TestConnect(t *testing.T) {
 	c.dial("10.0.0.1:5000")
 }
 
-// A connection that fails is answered 447, one that nobody binds is cut after 30 s, an unknown one is ignored.
+// A connection that fails is answered 447, one that no program binds is cut after 30 s, an unknown one is ignored.
 func TestConnectFails(t *testing.T) {
 	w := newWorld(t, basic())
 	c, a := w.tcpClient(4000)

@@ -478,7 +478,7 @@ func TestConnectionBindEdges(t *testing.T) {
 			t.Errorf("%s: %v", what, got)
 		}
 	}
-	w.now += int64(bindTime) - 1 // nobody called Expire meanwhile
+	w.now += int64(bindTime) - 1 // no one called Expire meanwhile
 	if r := bind(other, attr{Type: stun.AttrConnectionID, Value: word(id)}); r != OK {
 		t.Errorf("in the last moment: %v", r)
 	}

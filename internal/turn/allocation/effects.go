@@ -12,7 +12,7 @@ var (
 	ErrTransport = errors.New("no relays of this transport protocol on this listener") // 442
 )
 
-// RelayRequest describes the relay addresses that an allocation needs. a.TCP tells whether they are TCP.
+// RelayRequest describes the relay addresses that an allocation needs. a.TCP says whether they are TCP.
 type RelayRequest struct {
 	V4, V6  bool // one of each family; both: ADDITIONAL-ADDRESS-FAMILY
 	Even    bool // an even port (EVEN-PORT)
@@ -36,7 +36,7 @@ type Relays interface {
 	Close(a *Allocation)
 	// CloseFamily ends the relay of one family (V4 or V6) of an allocation that continues with the other.
 	CloseFamily(a *Allocation, family int)
-	// Release releases a reserved address that nobody claimed within 30 s. Only the worker that reserved it receives
+	// Release releases a reserved address that no request claimed within 30 s. Only the worker that reserved it receives
 	// the call.
 	Release(reserved netip.AddrPort)
 	// Connect starts a TCP connection to a peer from a.Relay (RFC 6062) and later reports the result to

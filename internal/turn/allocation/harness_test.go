@@ -16,7 +16,7 @@ const start = int64(1_800_000_000) * 1e9
 
 func address(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 
-// world is a table with a gateway that only keeps books, and clients that speak with the library's STUN messages.
+// world is a table with a gateway that only keeps books, and clients that use the library's STUN messages.
 type world struct {
 	t      testing.TB
 	shared *Shared

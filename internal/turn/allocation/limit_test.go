@@ -11,7 +11,7 @@ import (
 	"github.com/pion/stun/v4"
 )
 
-// Over UDP nobody without credentials gets more than three bytes for one, and everybody gets an answer, whatever the request
+// Over UDP no one without credentials gets more than three bytes for one, and everybody gets an answer, whatever the request
 // holds and whatever realm and software are called.
 func TestNoAmplification(t *testing.T) {
 	for _, size := range []int{1, 8, 9, 15, 16, 17, 39, MaxRealm} {
@@ -337,7 +337,7 @@ func flooder(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4(b), 4000)
 }
 
-// While the table of rates has room, nobody is forgotten.
+// While the table of rates has room, no one is forgotten.
 func TestRateTableHolds(t *testing.T) {
 	r := newRates(1<<16, rand.NewChaCha8([32]byte{}))
 	r.set(RateLimit{PerPrefix: 1, PrefixBurst: 1})
@@ -377,7 +377,7 @@ func TestBandwidth(t *testing.T) {
 	w.set(p)
 	sent := 0
 	for i := range 100 {
-		if a.Allow(w.now+int64(i)*1e8, 500) { // 5000 bytes per second are asked for, ten seconds long
+		if a.Allow(w.now+int64(i)*1e8, 500) { // 5000 bytes per second are requested, ten seconds long
 			sent += 500
 		}
 	}

@@ -271,7 +271,7 @@ func (m *model) dial(c *modelClient) error {
 	return nil
 }
 
-// compare asks the table about everything that the model knows, and something that it does not.
+// compare queries the table about everything that the model knows, and something that it does not.
 func (m *model) compare() error {
 	for _, c := range m.clients {
 		a := m.w.table.Find(c.path)

@@ -96,7 +96,7 @@ func TestLifetimes(t *testing.T) {
 		m := c.must(OK, stun.MethodRefresh, lifetime(test.ask))
 		got, err := m.Get(stun.AttrLifetime)
 		if err != nil || binary.BigEndian.Uint32(got) != test.want || a.Expires != w.now+int64(test.want)*1e9 {
-			t.Errorf("asked for %d, got %x, expires in %d", test.ask, got, a.Expires-w.now)
+			t.Errorf("requested %d, got %x, expires in %d", test.ask, got, a.Expires-w.now)
 		}
 	}
 	c.must(OK, stun.MethodRefresh)

@@ -168,7 +168,7 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// A record of another server gives nobody what an Allocate would not: not an unknown user, none over the quotas, none while
+// A record of another server gives no one what an Allocate would not: not an unknown user, none over the quotas, none while
 // the server drains, and no longer lifetime.
 func TestImportKeepsToTheLimits(t *testing.T) {
 	old := newWorld(t, basic())

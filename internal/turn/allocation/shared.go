@@ -146,7 +146,7 @@ func (s *Shared) take(token uint64, user string, now int64) (relay netip.AddrPor
 	return r.relay, true
 }
 
-// expireReservation ends a reservation that nobody took. It returns false if it was taken.
+// expireReservation ends a reservation that no request took. It returns false if it was taken.
 func (s *Shared) expireReservation(token uint64) (relay netip.AddrPort, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -36,7 +36,7 @@ func channelNumber(n uint16) stun.Setter {
 
 var udpTransport = raw(stun.AttrRequestedTransport, 17, 0, 0, 0)
 
-// turnClient speaks TURN by hand over a connected UDP socket (an answer from another address never arrives), or over a
+// turnClient sends TURN by hand over a connected UDP socket (an answer from another address never arrives), or over a
 // framedConn.
 type turnClient struct {
 	t            testing.TB

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-lb/weir/internal/turn/allocation"
 )
 
-// Clock returns the clock of Options.Now: nanoseconds since the host booted. Nobody can set this clock, and it
+// Clock returns the clock of Options.Now: nanoseconds since the host booted. No one can set this clock, and it
 // continues in the next process, so a step of the wall clock neither ends nor extends a lifetime.
 func Clock() func() int64 {
 	var boot unix.Timespec
@@ -41,7 +41,7 @@ type clockRecord struct {
 func (g *Gateway) offset() int64 { return g.options.Wall() - g.options.Now() }
 
 // storedClock reads what the times of the stored records mean, and returns what to add to them to get times of
-// Options.Now. Within one boot, the clocks of all processes agree. After another boot, the wall clock tells how much
+// Options.Now. Within one boot, the clocks of all processes agree. After another boot, the wall clock gives how much
 // time has passed.
 func (g *Gateway) storedClock() (shift int64) {
 	g.clock = clockRecord{Boot: g.options.Boot, Epoch: g.offset()}

@@ -11,7 +11,7 @@ import (
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
-// clocks are those of a host: one that everybody may set, and one that nobody can.
+// clocks are those of a host: one that everybody may set, and one that no one can.
 type clocks struct{ wall, monotonic atomic.Int64 }
 
 func newClocks() *clocks {
@@ -107,7 +107,7 @@ func TestStepOfTheWallClock(t *testing.T) {
 	}
 }
 
-// After the host has booted, the wall clock tells how much time is left: never more than there was.
+// After the host has booted, the wall clock gives how much time is left: never more than there was.
 func TestRecordsOfAnotherBoot(t *testing.T) {
 	for name, test := range map[string]struct{ away, want time.Duration }{
 		"a minute later":             {time.Minute, 9 * time.Minute},

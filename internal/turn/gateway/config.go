@@ -152,7 +152,7 @@ type LimitConfig struct {
 	// Bindings: Binding requests per second that are answered, of a source that has not proven its address.
 	Bindings int `yaml:"bindings,omitempty" default:"2000" range:"1 to 1073741824"`
 	// Proven: requests of both kinds without valid credentials that are answered per second, of a source that returned a nonce
-	// within the last ten minutes or speaks over TCP, TLS or DTLS.
+	// within the last ten minutes or connects over TCP, TLS or DTLS.
 	Proven      int `yaml:"proven,omitempty" default:"20000" range:"1 to 1073741824"`
 	Connections int `yaml:"connections,omitempty" default:"65536" range:"1 to 16777216"` // connections over TCP, TLS and DTLS at a time
 	Handshakes  int `yaml:"handshakes,omitempty" default:"1024" range:"1 to 1048576"`    // TLS and DTLS handshakes at a time

@@ -46,7 +46,7 @@ func (a *AuthConfig) validate() error {
 			return errors.New("auth.secrets: secrets are of mode ephemeral; set auth.mode: ephemeral, or remove them")
 		}
 		if len(a.Users) == 0 {
-			return errors.New("auth.users: nobody may allocate; name users, or set auth.mode to ephemeral (with secrets) or none (STUN only)")
+			return errors.New("auth.users: no one may allocate; name users, or set auth.mode to ephemeral (with secrets) or none (STUN only)")
 		}
 	case AuthEphemeral:
 		if len(a.Users) > 0 {

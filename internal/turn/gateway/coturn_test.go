@@ -52,7 +52,7 @@ func TestCoturnClientOverUDP(t *testing.T) {
 }
 
 // peerPort starts coturn's echo. It is two: the one at the next port is for RTCP, which coturn's client sends there unless it
-// is told -c. The program goes on where it cannot bind that one, and half of the client's messages are lost.
+// has the option -c. The program goes on where it cannot bind that one, and half of the client's messages are lost.
 func peerPort(t testing.TB, address string) uint16 {
 	t.Helper()
 	port := netlabtest.UDPPortPair(t)

@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -74,7 +75,7 @@ func (c *movingClient) at() *net.UDPConn {
 	return c.socket
 }
 
-// move goes on from another socket and returns the earlier one, which nobody reads any more.
+// move goes on from another socket and returns the earlier one, which no program reads any more.
 func (c *movingClient) move() *net.UDPConn {
 	old, done := c.socket, c.done
 	_ = old.SetReadDeadline(time.Now())
@@ -233,4 +234,27 @@ func exchangeData(t *testing.T, c *turnClient, peer *net.UDPConn) netip.AddrPort
 		t.Fatal("nothing came back")
 	}
 	return from
+}
+
+// TestDTLSRefusedInFragments: a client whose hello comes in fragments and has no suite in common with the gateway is refused and
+// counted. Others are served.
+func TestDTLSRefusedInFragments(t *testing.T) {
+	server := netlabtest.UDPAddress(t)
+	g := start(t, streamConfig(gateway.DTLS, "127.0.0.1", server.Port()), gateway.Options{Workers: 1})
+	socket, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(server))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = dtls.Dial(t.Context(), socket, handshake.ClientConfig{
+		Config:   handshake.Config{Suites: []record.Suite{record.PSKWithAES128CCM8}, MTU: 128},
+		Identity: []byte("device"), Key: []byte("key"), OfferCID: true, CID: make([]byte, 32),
+	})
+	var alert handshake.AlertError
+	if !errors.As(err, &alert) || alert != 40 {
+		t.Errorf("%v", err)
+	}
+	newClient(t, newMovingClient(t, server, true)).allocate()
+	if n := g.Stats().Reasons["handshake_failed"]; n != 1 {
+		t.Errorf("%d refused; %v", n, g.Stats().Reasons)
+	}
 }

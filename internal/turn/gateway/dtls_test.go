@@ -29,7 +29,7 @@ func dialDTLS(t testing.TB, from net.PacketConn, server netip.AddrPort) *dtls.Co
 	return conn
 }
 
-// binding asks for the address that the server sees and returns it.
+// binding requests the address that the server sees and returns it.
 func binding(t testing.TB, conn net.Conn) netip.AddrPort {
 	t.Helper()
 	request := stun.MustBuild(stun.TransactionID, stun.BindingRequest)
@@ -63,7 +63,7 @@ func TestDTLSHandshake(t *testing.T) {
 	netlabtest.Eventually(t, "the session ends with the client's", func() bool { return g.Stats().Listeners[0].Connections == 0 })
 }
 
-// TestDTLSReboot: a client that starts anew from the same address, without a word, gets a new session.
+// TestDTLSReboot: a client that starts again from the same address, without a word, gets a new session.
 func TestDTLSReboot(t *testing.T) {
 	server := netlabtest.UDPAddress(t)
 	g := start(t, streamConfig(gateway.DTLS, "127.0.0.1", server.Port()), gateway.Options{Workers: 2})

@@ -28,7 +28,7 @@ type Options struct {
 	// that were joined before it.
 	NoCoalesce bool
 	Store      Store // nil: nothing outlives the process
-	// Now is the clock of lifetimes: nanoseconds of a clock that nobody can set. Several goroutines call it. Default
+	// Now is the clock of lifetimes: nanoseconds of a clock that no one can set. Several goroutines call it. Default
 	// Clock.
 	Now func() int64
 	// Wall is the time in Unix nanoseconds. It is used for ephemeral credentials, for times that people read, and for

@@ -160,7 +160,7 @@ func TestBandwidthIsNotDoubledByTheKernel(t *testing.T) {
 	netlabtest.Eventually(t, "the quota is used up", func() bool { return g.Stats().Reasons["bandwidth"] == 1 })
 }
 
-// A datagram that no Data indication can tell the length of does not break the stream.
+// A datagram that no Data indication can carry does not break the stream.
 func TestStreamSurvivesTheLongestDatagram(t *testing.T) {
 	port := netlabtest.UDPPort(t)
 	start(t, streamConfig(gateway.TCP, "::1", port), gateway.Options{Workers: 1})

@@ -60,7 +60,7 @@ func (l *ledger) state() (there, added []gateway.OffloadChannel) {
 	return there, slices.Clone(l.added)
 }
 
-// A channel goes to the kernel when it is bound, once, with its allocation's quota; anew when the quota changes; it is taken
+// A channel goes to the kernel when it is bound, once, with its allocation's quota; again when the quota changes; it is taken
 // back with its last counters when it is not admitted any more and when its allocation ends.
 func TestOffloadFollowsChannels(t *testing.T) {
 	driver := &ledger{there: map[uint32]gateway.OffloadChannel{}, totals: gateway.OffloadTraffic{Packets: 7, Bytes: 700, Last: 1}}

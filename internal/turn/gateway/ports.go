@@ -168,7 +168,7 @@ func (t *portTable) claim(at netip.AddrPort) (udpio.Socket, bool) {
 	return socket, ok
 }
 
-// drop releases a reserved port that nobody claimed.
+// drop releases a reserved port that no request claimed.
 func (t *portTable) drop(at netip.AddrPort) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

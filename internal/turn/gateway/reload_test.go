@@ -154,7 +154,7 @@ func TestReloadUnderAThousandAllocations(t *testing.T) {
 	wait(100)
 	wantChange(t, apply(t, g, after), v1.TurnChange{Restarted: []string{"b"}, Ended: map[string]int{"revoked": 100}, Permissions: 900, Channels: 900})
 	wait(1800)
-	for range 5 { // the same again, and back and forth: nobody loses anything
+	for range 5 { // the same again, and back and forth: no one loses anything
 		wantChange(t, apply(t, g, after), v1.TurnChange{})
 		wait(100)
 		wantChange(t, apply(t, g, before), v1.TurnChange{Restarted: []string{"b"}, Resumed: 1800})

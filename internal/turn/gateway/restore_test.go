@@ -202,11 +202,13 @@ func testRestart(t *testing.T, workers int) {
 // Export and Import carry allocations to a gateway that has no socket of the first.
 func TestExportImport(t *testing.T) {
 	port := netlabtest.UDPPort(t)
-	cfg := config("127.0.0.1", port)
+	// The relay ports are free for a moment: they are of an address on which no other program takes one.
+	const address = "127.0.0.77"
+	cfg := config(address, port)
 	first, stop := run(t, cfg, gateway.Options{Workers: 2})
 	clients, peer := make([]*turnClient, 20), listenUDP(t, peerAddress)
 	for i := range clients {
-		clients[i] = dial(t, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port))
+		clients[i] = dial(t, netip.AddrPortFrom(netip.MustParseAddr(address), port))
 		clients[i].allocate()
 		clients[i].bind(0x4001, addrOf(peer))
 		clients[i].send(0x4001, "before")

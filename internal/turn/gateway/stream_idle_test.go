@@ -53,7 +53,7 @@ func inUse() int64 {
 	return int64(m.HeapAlloc + m.StackInuse)
 }
 
-// Connections without an allocation that fill the limit keep nobody out: those of the source that holds most give way.
+// Connections without an allocation that fill the limit keep no one out: those of the source that holds most give way.
 func TestTCPGuestFlood(t *testing.T) {
 	const limit = 64
 	server := netlabtest.UDPAddress(t)

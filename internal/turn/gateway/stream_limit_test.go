@@ -25,7 +25,7 @@ func TestSourceLimitBoundsAPrefixAndTheWhole(t *testing.T) {
 		t.Error("another prefix was refused before the limit was reached")
 	}
 	if d.enter(&guests[4], addr(3), nil) {
-		t.Error("a fifth guest was let in, and nobody may be evicted")
+		t.Error("a fifth guest was let in, and no one may be evicted")
 	}
 	d.leave(&guests[0])
 	d.leave(&guests[0]) // twice is harmless

@@ -86,7 +86,7 @@ func TestTLSRecordsCut(t *testing.T) {
 	netlabtest.Eventually(t, "nothing is left", func() bool { return g.Stats().Listeners[0].Connections == 0 })
 }
 
-// A request that comes in one piece with the end of the client's handshake is answered: no more bytes follow to tell of it.
+// A request that comes in one piece with the end of the client's handshake is answered: no more bytes follow that would announce it.
 func TestTLSRequestWithFinished(t *testing.T) {
 	server := netlabtest.UDPAddress(t)
 	start(t, streamConfig(gateway.TLS, "127.0.0.1", server.Port()), gateway.Options{Workers: 1})
@@ -149,7 +149,7 @@ func TestTLSSlowClient(t *testing.T) {
 	slow.must(stun.MethodRefresh, lifetime(600))
 }
 
-// gatedConn is read, but for what is being read already, only while nobody holds its lock.
+// gatedConn is read, but for what is being read already, only while no program holds its lock.
 type gatedConn struct {
 	net.Conn
 	sync.Mutex

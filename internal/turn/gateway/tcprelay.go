@@ -147,7 +147,7 @@ func (r *tcpRelay) accept(listener *net.TCPListener) {
 	}
 }
 
-// attempt asks the table whether the peer may connect, and notifies the client.
+// attempt queries the table whether the peer may connect, and notifies the client.
 func (r *tcpRelay) attempt(w *worker, conn *net.TCPConn) {
 	if r.closed {
 		abort(conn)

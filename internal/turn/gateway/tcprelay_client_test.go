@@ -250,7 +250,7 @@ func TestTCPRelayActive(t *testing.T) {
 	}
 	_ = listener.Close()
 	if code := codeOf(control.request(stun.MethodConnect, peerAttr(netip.AddrPortFrom(peer.Addr(), netlabtest.UDPPort(t))))); code != 447 {
-		t.Errorf("a Connect to nobody was answered %d, want 447", code)
+		t.Errorf("a Connect to no one was answered %d, want 447", code)
 	}
 	control.must(stun.MethodRefresh, lifetime(0))
 	ended(t, data)

@@ -151,7 +151,7 @@ func TestDropsAreCounted(t *testing.T) {
 	}
 }
 
-// A peer that nobody listens at answers with ICMP errors; relaying goes on, to it and to others.
+// A peer that no program listens at answers with ICMP errors; relaying goes on, to it and to others.
 func TestPeerThatRefuses(t *testing.T) {
 	port := netlabtest.UDPPort(t)
 	start(t, config("127.0.0.1", port), gateway.Options{})

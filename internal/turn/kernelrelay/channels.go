@@ -146,7 +146,7 @@ func price(rate, burst uint64) (cost, depth uint64) {
 // isLocal says whether packets to an address end in this machine.
 func (o *Relay) isLocal(a netip.Addr) bool {
 	if !o.onLoopback {
-		return false // nobody asks
+		return false // no one asks
 	}
 	routes, err := o.links.RouteGet(net.IP(a.AsSlice()))
 	return err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL

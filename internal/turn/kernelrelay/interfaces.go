@@ -97,8 +97,8 @@ func (o *Relay) noteGRO(index int) error {
 	return nil
 }
 
-// openRoutes lets programs ask for routes as for packets of this machine's own. The kernel answers them only for an interface
-// that forwards: lo, through which nobody else sends, is made to, so the machine needs to be no router.
+// openRoutes lets programs request routes as for packets of this machine's own. The kernel answers them only for an interface
+// that forwards: lo, through which no other program sends, is made to, so the machine needs to be no router.
 func (o *Relay) openRoutes() error {
 	for _, family := range []string{"ipv4", "ipv6"} {
 		at := "/proc/sys/net/" + family + "/conf/lo/forwarding"
@@ -107,13 +107,13 @@ func (o *Relay) openRoutes() error {
 			if family == "ipv6" && errors.Is(err, os.ErrNotExist) {
 				continue // the kernel has none
 			}
-			return fmt.Errorf("ask for routes: %w", err)
+			return fmt.Errorf("request routes: %w", err)
 		}
 		if strings.TrimSpace(string(was)) != "0" {
 			continue
 		}
 		if err := os.WriteFile(at, []byte("1"), 0o644); err != nil {
-			return fmt.Errorf("routes can be asked for only where lo forwards, so set net.%s.conf.lo.forwarding=1: %w", family, err)
+			return fmt.Errorf("routes can be requested only where lo forwards, so set net.%s.conf.lo.forwarding=1: %w", family, err)
 		}
 		o.undo = append(o.undo, func() {
 			if err := attach.InNamespace(o.namespace, func() error { return os.WriteFile(at, was, 0o644) }); err != nil {
@@ -166,7 +166,7 @@ func (o *Relay) onXDP(index int) bool {
 
 const askEvery = 4 // ticks of watch
 
-// watch looks after interfaces until ctx ends: one that was made anew is attached again.
+// watch looks after interfaces until ctx ends: one that was made again is attached again.
 func (o *Relay) watch(ctx context.Context) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -215,7 +215,7 @@ func (o *Relay) keepNeighbours() {
 			}
 			poke := &netlink.Neigh{LinkIndex: n.LinkIndex, Family: family, IP: n.IP, Flags: netlink.NTF_USE, State: unix.NUD_NONE}
 			if err := o.links.NeighSet(poke); err != nil {
-				o.log.Debug("ask for a neighbour again", "address", n.IP, "error", err)
+				o.log.Debug("request a neighbour again", "address", n.IP, "error", err)
 			}
 		}
 	}
@@ -264,7 +264,7 @@ func (o *Relay) attachAgain() {
 		}
 		a.Index = l.Attrs().Index
 		if err := o.attach(i); err != nil {
-			o.log.Error("interface was made anew and cannot be attached", "interface", a.Name, "error", err)
+			o.log.Error("interface was made again and cannot be attached", "interface", a.Name, "error", err)
 			continue
 		}
 		a.Gone = false

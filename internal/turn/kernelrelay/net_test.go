@@ -346,7 +346,7 @@ func TestRootOffloadLoopback(t *testing.T) {
 	}
 }
 
-// TestRootOffloadFollowsNeighbour gives the peer another link address, which nobody says: relaying goes on.
+// TestRootOffloadFollowsNeighbour gives the peer another link address, which no one says: relaying goes on.
 func TestRootOffloadFollowsNeighbour(t *testing.T) {
 	t.Parallel()
 	topology := relayNet("turnneigh")

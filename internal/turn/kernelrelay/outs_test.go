@@ -67,7 +67,7 @@ func followRoutes(index int, hook attach.Hook) error {
 		change []string
 		end    string
 	}{
-		{[]string{"neigh", "replace", "10.255.0.77", "lladdr", "02:00:00:00:00:77", "dev", "lb0"}, "up"}, // of nobody here
+		{[]string{"neigh", "replace", "10.255.0.77", "lladdr", "02:00:00:00:00:77", "dev", "lb0"}, "up"}, // of no one here
 		{[]string{"neigh", "del", "10.255.0.2", "dev", "lb0"}, "no_way"},
 		{[]string{"neigh", "replace", "10.255.0.2", "lladdr", "02:00:00:00:00:09", "dev", "lb0", "nud", "permanent"}, "up"},
 		{[]string{"route", "del", "default"}, "no_way"},

@@ -40,7 +40,7 @@ type Config struct {
 	Log *slog.Logger
 	// detached: nothing is attached, programs run by BPF_PROG_TEST_RUN with a clock that tests set.
 	detached bool
-	home     int // then: routes are asked for as if packets came in there, and XDP may redirect to it
+	home     int // then: routes are requested as if packets came in there, and XDP may redirect to it
 }
 
 // Channel is one bound channel of an allocation over UDP (RFC 8656, section 12): what comes from Client to Listener

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
-// dtlsLink is a DTLS session with a TURN server: every message is a record, padded as over TCP, which some servers ask for (RFC 8656
+// dtlsLink is a DTLS session with a TURN server: every message is a record, padded as over TCP, which some servers require (RFC 8656
 // section 12.5 allows it). Any certificate is trusted: this is for measurements.
 type dtlsLink struct {
 	datagramLink

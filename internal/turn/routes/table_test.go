@@ -168,7 +168,7 @@ func TestRefusalsInDisguise(t *testing.T) {
 		for want, list := range map[bool][]string{false: refused, true: admitted} {
 			for _, text := range list {
 				if text == "0.0.0.1" && strings.HasPrefix(form, "local NAT64") && form != "local NAT64 of /96" {
-					continue // cannot be told from another form; no translator sends to it
+					continue // cannot be distinguished from another form; no translator sends to it
 				}
 				a := netip.AddrFrom16(write(netip.MustParseAddr(text).As4()))
 				if _, ok := table.Admit(1, false, netip.AddrPortFrom(a, 5000)); ok != want {

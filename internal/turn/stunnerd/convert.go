@@ -24,7 +24,7 @@ const (
 	defaultMetricsPort = "8080"
 )
 
-// Result is what a stunnerd configuration asks for.
+// Result is what a stunnerd configuration requests.
 type Result struct {
 	Gateway gateway.Config
 	Health  Endpoint // where /live, /ready and /status are served

@@ -134,7 +134,7 @@ func TestForeignKeys(t *testing.T) {
 		}
 	}
 	if !Recognize([]string{"Version"}) || !Recognize([]string{"ADMIN"}) || Recognize([]string{"listeners"}) {
-		t.Error("files are not told apart by their keys in any case")
+		t.Error("files are not distinguished by their keys in any case")
 	}
 }
 

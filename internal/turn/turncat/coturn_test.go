@@ -104,7 +104,7 @@ func (s *coturn) start() {
 	}
 }
 
-// awaitUDP asks for a Binding until it is answered.
+// awaitUDP requests a Binding until it is answered.
 func (s *coturn) awaitUDP() {
 	s.t.Helper()
 	netlabtest.Eventually(s.t, "an answer of turnserver", func() bool {

@@ -88,7 +88,7 @@ func (c *Config) dialDTLS(ctx context.Context, to netip.AddrPort) (net.Conn, err
 	}
 	var credentials atomic.Pointer[handshake.Credentials]
 	credentials.Store(trust)
-	socket, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to)) // connected, so that it receives an error if nobody listens there
+	socket, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to)) // connected, so that it receives an error if no program listens there
 	if err != nil {
 		return nil, err
 	}
@@ -99,8 +99,20 @@ func (c *Config) dialDTLS(ctx context.Context, to netip.AddrPort) (net.Conn, err
 	if err != nil {
 		return nil, fmt.Errorf("%w%s", err, certificateHint(err))
 	}
-	return conn, nil
+	return &dtlsConn{UDPConn: socket, session: conn}, nil
 }
+
+// dtlsConn is a DTLS session as a net.Conn.
+type dtlsConn struct {
+	*net.UDPConn // for addresses and deadlines
+	session      *dtls.Conn
+}
+
+func (c *dtlsConn) Read(b []byte) (int, error) { return c.session.Read(b) }
+
+func (c *dtlsConn) Write(b []byte) (int, error) { return c.session.Write(b) }
+
+func (c *dtlsConn) Close() error { return c.session.Close() }
 
 func certificateHint(err error) string {
 	var unknown *tls.CertificateVerificationError

@@ -62,7 +62,7 @@ func (w *worker) connect(c *client, now int64) {
 		return
 	}
 	l.session.send = func(message []byte) {
-		// If nobody listens, the socket reports an error later; a lost request is retransmitted.
+		// If no program listens, the socket reports an error later; a lost request is retransmitted.
 		_ = l.conn.WriteAll([]udpio.Message{{Buf: message, N: len(message)}})
 	}
 	w.act(l, l.session.start(now), now)

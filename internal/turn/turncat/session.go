@@ -232,7 +232,7 @@ func (s *session) extend(lifetime time.Duration, now int64) {
 	}
 }
 
-// refused handles an error response. Those that ask for a changed request are answered with one; all others end the
+// refused handles an error response. Those that request a changed request are answered with one; all others end the
 // session.
 func (s *session) refused(m *stun.Message, now int64) verdict {
 	r := parseRefusal(m)
@@ -279,7 +279,7 @@ func alternateServer(m *stun.Message) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(ip.Unmap(), uint16(a.Port)), nil
 }
 
-// unreachable is called when the network reports that nobody listens at the server's port.
+// unreachable is called when the network reports that no program listens at the server's port.
 func (s *session) unreachable(now int64) verdict {
 	switch {
 	case s.stage == ended:
@@ -289,7 +289,7 @@ func (s *session) unreachable(now int64) verdict {
 	case s.stage == ready && s.tries < 2:
 		return proceed
 	}
-	return s.fail(errors.New("nobody listens at the TURN server's port"))
+	return s.fail(errors.New("no program listens at the TURN server's port"))
 }
 
 // tick runs the due timers and returns when it must be called again.

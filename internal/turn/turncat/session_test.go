@@ -90,7 +90,7 @@ func (f *fake) refuse(m *stun.Message, code stun.ErrorCode) []byte {
 	return out.Raw
 }
 
-// talk answers until nothing is left to answer, and returns the last verdict that asked for something.
+// talk answers until nothing is left to answer, and returns the last verdict that requested something.
 func (f *fake) talk() (last verdict) {
 	for len(f.sent) > 0 {
 		if v := f.s.receive(f.answer(), f.now); v != proceed {
@@ -182,7 +182,7 @@ func TestSessionRetransmits(t *testing.T) {
 	}
 }
 
-// An answer that nobody with the password signed is none.
+// An answer that no one with the password signed is none.
 func TestSessionBelievesOnlyWhoKnowsThePassword(t *testing.T) {
 	f := newFake(t, Static("u", "p"))
 	f.s.start(f.now)

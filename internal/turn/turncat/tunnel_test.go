@@ -73,7 +73,7 @@ func TestRefusals(t *testing.T) {
 		{"password", "is \"user1\" the right user", 401, func(c *Config) { c.Credentials = Static("user1", "wrong") }},
 		{"user", "is \"nobody\" the right user", 401, func(c *Config) { c.Credentials = Static("nobody", "passwd1") }},
 		{"peer", "does not let clients reach this peer", 403, func(c *Config) { c.Peer.Host = "127.0.0.9" }},
-		{"nobody there", "nobody listens", 0, func(c *Config) { c.Server.Host = "127.0.0.8" }},
+		{"nobody there", "no program listens", 0, func(c *Config) { c.Server.Host = "127.0.0.8" }},
 		{"name", "--sni", 0, func(c *Config) {
 			c.Server.Port, c.Server.Transport, c.ServerName = server.tlsPort, TLS, "other.test"
 		}},
@@ -126,7 +126,7 @@ func TestServerRestarts(t *testing.T) {
 	}
 }
 
-// Nobody sends while the server is away: only the check finds out that the allocation is gone.
+// No program sends while the server is away: only the check finds out that the allocation is gone.
 func TestSilentRestartIsNoticed(t *testing.T) {
 	server := startCoturn(t, "127.0.0.1")
 	c := server.config(UDP, udpEcho(t, "127.0.0.1"))

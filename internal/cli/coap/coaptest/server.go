@@ -109,7 +109,7 @@ func (s *Server) Metric(name string) (sum float64) {
 	return sum
 }
 
-// Await asks for a metric until it has the value, or is more than 0 where that is -1, or for long: the counters of a worker
+// Await requests a metric until it has the value, or is more than 0 where that is -1, or for long: the counters of a worker
 // that is busy are those of the time before.
 func (s *Server) Await(name string, want float64) float64 {
 	s.t.Helper()

@@ -213,7 +213,7 @@ func TestPipelining(t *testing.T) {
 func TestProtocolErrorsEndTheConnection(t *testing.T) {
 	csm := stream.AppendCSM(nil, stream.Settings{})
 	for name, wire := range map[string][]byte{
-		"no CSM":          {0x00, 0x01},
+		"no CSM":          {0x00, 0xe2},
 		"reserved length": append(bytes.Clone(csm), 0x0f),
 		"too long":        append(bytes.Clone(csm), 0xf0, 0xff, 0xff, 0xff, 0xff, 1),
 		"bad option":      append(bytes.Clone(csm), 0x10, 0x01, 0xf0),

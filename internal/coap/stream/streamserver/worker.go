@@ -64,7 +64,7 @@ func newWorker(s *Server) (*Worker, error) {
 // that f will not run.
 func (w *Worker) Post(f func()) bool { return w.inbox.Put(func(*Worker) { f() }) }
 
-// WakeAt asks for a call of Handler.Tick no later than at.
+// WakeAt requests a call of Handler.Tick no later than at.
 func (w *Worker) WakeAt(at time.Duration) { w.wakeAt = min(w.wakeAt, at) }
 
 // take gives the worker a connection, from any goroutine.

@@ -118,7 +118,7 @@ func (w *Worker) close() {
 		if p != nil {
 			if !p.leaving && p.queue(stream.AppendRelease(w.frame[:0])) {
 				p.leave()
-				_, _ = p.socket.Write(p.out) // as far as it fits: nobody waits for it
+				_, _ = p.socket.Write(p.out) // as far as it fits: no program waits for it
 			}
 			w.drop(p)
 		}

@@ -81,7 +81,7 @@ func Plan(names []string, hook Hook, own map[ebpf.ProgramID]bool) ([]Interface, 
 		if err := carriesFrames(l); err != nil {
 			return nil, err
 		}
-		a := Interface{Name: name, Index: l.Attrs().Index, Hook: hook, Why: "asked for"}
+		a := Interface{Name: name, Index: l.Attrs().Index, Hook: hook, Why: "requested"}
 		a.Local = l.Type() == "veth"
 		a.Jumbo = l.Attrs().MTU > 3498
 		taken := foreignXDP(l, own)

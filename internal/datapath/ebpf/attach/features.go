@@ -11,7 +11,7 @@ import (
 // Bits of enum netdev_xdp_act (linux/netdev.h).
 const xdpRedirects = 1 | 2 // native programs, and redirect from them
 
-// XDPFeatures asks the kernel what a driver can do with XDP (generic netlink
+// XDPFeatures queries the kernel what a driver can do with XDP (generic netlink
 // family netdev, Linux 6.3). known is false where it does not say.
 func XDPFeatures(index int) (bits uint64, known bool) {
 	const (

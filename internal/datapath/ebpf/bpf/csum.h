@@ -56,32 +56,40 @@ static __always_inline int csum_offset(__u8 proto, __u8 version)
 
 enum { SUM_STEP = 128, SUM_STEPS = 512 };
 
+/* What of the packet is to be summed, and the sum so far. */
+struct csum_rest {
+	ctx_t *ctx;
+	__u32 at, end;
+	__s64 sum;
+};
+
+static long csum_step(__u32 i, struct csum_rest *r)
+{
+	__u32 words[SUM_STEP / 4] = {};
+	__u32 n = r->end - r->at;
+
+	if (r->at >= r->end)
+		return 1;
+	if (n >= SUM_STEP) {
+		if (ctx_load(r->ctx, r->at, words, SUM_STEP))
+			return 1;
+	} else {
+		barrier_var(n); /* the compiler knows the bounds, the kernel does not */
+		if (n < 1 || n >= SUM_STEP || ctx_load(r->ctx, r->at, words, n))
+			return 1;
+	}
+	r->sum = bpf_csum_diff(NULL, 0, words, SUM_STEP, r->sum);
+	r->at += SUM_STEP;
+	return 0;
+}
+
 /* Sums the packet from at to end. */
 __noinline __u64 csum_range(ctx_t *ctx, __u32 at, __u32 end)
 {
-	__u32 words[SUM_STEP / 4];
-	__s64 sum = 0;
+	struct csum_rest r = {.ctx = ctx, .at = at, .end = end};
 
-	for (int i = 0; i < SUM_STEPS; i++) {
-		__u32 n = end - at;
-
-		if (at >= end)
-			break;
-		if (n >= SUM_STEP) {
-			if (ctx_load(ctx, at, words, SUM_STEP))
-				break;
-			sum = bpf_csum_diff(NULL, 0, words, SUM_STEP, sum);
-			at += SUM_STEP;
-			continue;
-		}
-		__builtin_memset(words, 0, sizeof(words));
-		barrier_var(n); /* the compiler knows the bounds, the kernel does not */
-		if (n < 1 || n >= SUM_STEP || ctx_load(ctx, at, words, n))
-			break;
-		sum = bpf_csum_diff(NULL, 0, words, SUM_STEP, sum);
-		break;
-	}
-	return sum;
+	bpf_loop(SUM_STEPS, csum_step, &r, 0);
+	return r.sum;
 }
 
 /* Where the transport checksum is, if there is one that a local sender may have

@@ -62,6 +62,7 @@ struct vip_search {
 	const struct generation *g;
 	__u64 hi, lo; /* the address */
 	__u32 active, proto, port;
+	__u32 from; /* number of the first prefix length of vip_round */
 	volatile __u32 *found; /* in a table, whose contents the verifier does not follow */
 };
 
@@ -118,6 +119,28 @@ static __always_inline bool vip_begin(struct vip_search *s, const __u32 *to, __u
 	return s->g;
 }
 
+static long vip_round(__u32 i, struct vip_search *s) { return vip_step(i + s->from, s); }
+
+/* Prefix lengths that are looked at in line: the verifier walks what follows once for each. Whole addresses have the first one. */
+enum { VIP_INLINE = 2 };
+
+/* Goes on behind those. */
+__noinline int vip_rest(struct pkt *p)
+{
+	struct vip_search s = {.from = VIP_INLINE};
+	__u32 found;
+
+	if (!p)
+		return 0;
+	found = p->vip;
+	s.found = &p->vip;
+	if (vip_begin(&s, p->key.dst, p->active, p->key.proto, p->key.dport)) {
+		p->vip = found;
+		bpf_loop(MAX_LENGTHS - VIP_INLINE, vip_round, &s, 0);
+	}
+	return 0;
+}
+
 /* Looks the packet's destination up. */
 static __always_inline __u32 vip_of(struct pkt *p)
 {
@@ -125,14 +148,14 @@ static __always_inline __u32 vip_of(struct pkt *p)
 
 	if (!vip_begin(&s, p->key.dst, p->active, p->key.proto, p->key.dport))
 		return 0;
-	for (__u32 i = 0; i < MAX_LENGTHS; i++) {
+	for (__u32 i = 0; i < VIP_INLINE; i++) {
 		if (vip_step(i, &s))
-			break;
+			return p->vip;
 	}
+	if (s.g->lengths > VIP_INLINE)
+		vip_rest(p);
 	return p->vip;
 }
-
-static long vip_round(__u32 i, struct vip_search *s) { return vip_step(i, s); }
 
 /* The same as a function of its own, where nanoseconds matter less than size, of any
  * destination. The port is in network order; protocol 0 asks for the address only. */

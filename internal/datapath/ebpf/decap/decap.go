@@ -71,7 +71,7 @@ func Open(c Config) (*Decap, error) {
 	if err != nil {
 		return nil, fmt.Errorf("interface %s: %w", c.Interface, err)
 	}
-	d := &Decap{hook: c.Hook, why: "asked for", namespace: netns.None()}
+	d := &Decap{hook: c.Hook, why: "requested", namespace: netns.None()}
 	if d.hook == Auto {
 		d.hook, d.why = XDP, "a network card: packets before the stack"
 		if l.Type() != "device" {

@@ -55,7 +55,7 @@ func (t *Tables) WatchFlows(now uint64, c Clock) {
 	used, seen := t.FlowsAlive(now, max(len(t.Flows)/crowdedSample, 1))
 	until := uint64(0)
 	if 4*used > 3*seen {
-		until = now + uint64(c.Ticks(crowdedFor)) // and no longer, should nobody look again
+		until = now + uint64(c.Ticks(crowdedFor)) // and no longer, should no one look again
 	}
 	if atomic.LoadUint64(&t.Control.Crowded) != until {
 		atomic.StoreUint64(&t.Control.Crowded, until)
@@ -76,7 +76,7 @@ func (t *Tables) FlowsAlive(now uint64, step int) (used, seen int) {
 	return used, seen
 }
 
-// ExpireFragments counts anew what waits for first fragments: those that did
+// ExpireFragments counts again what waits for first fragments: those that did
 // not come in time are given up. Counting from scratch also mends what two
 // CPUs may have miscounted.
 func (t *Tables) ExpireFragments(now uint64) {

@@ -62,7 +62,7 @@ func (n *Numbers[K]) Give(k K) {
 	}
 }
 
-// Restore gives a key a number it had, which the caller knows to be nobody else's.
+// Restore gives a key a number it had, which the caller knows to belong to no other key.
 func (n *Numbers[K]) Restore(k K, number uint16) bool {
 	if _, ok := n.Of[k]; ok || number >= n.limit {
 		return false
@@ -72,7 +72,7 @@ func (n *Numbers[K]) Restore(k K, number uint16) bool {
 	return true
 }
 
-// Refill makes every number below next that nobody has a free one.
+// Refill makes every number below next that no one has a free one.
 func (n *Numbers[K]) Refill(first uint16) {
 	taken := make(map[uint16]bool, len(n.Of))
 	for _, number := range n.Of {

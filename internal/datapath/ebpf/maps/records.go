@@ -106,7 +106,7 @@ func BackendRecord(b *lb.Backend, is6 bool) bpf.Backend {
 func (t *Tables) SetHop(record int, h nexthop.Hop) {
 	r := &t.Backends[record]
 	if h.State == nexthop.Unknown && r.Hop[r.Cur&1].State == bpf.HopReady {
-		return // being asked for again, as after a restart: the last answer serves until there is another
+		return // being requested again, as after a restart: the last answer serves until there is another
 	}
 	next := 1 - r.Cur&1
 	r.Hop[next] = bpf.NextHop{
@@ -155,7 +155,7 @@ func (t *Tables) UpdateBackend(slot uint16, b *lb.Backend, service uint16) {
 func (t *Tables) RetireBackend(slot uint16) {
 	for family := range 2 {
 		r := &t.Backends[2*int(slot)+family]
-		r.Epoch++ // first: a process that dies in between is not seen to have finished
+		r.Epoch++ // first: a process that ends in between is not seen to have finished
 		r.State = uint8(lb.Down)
 	}
 	t.ForgetSlot(slot)

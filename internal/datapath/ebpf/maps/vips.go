@@ -53,7 +53,7 @@ func IndexVIPs(s *lb.Snapshot, number func(*lb.Service) uint16, size int, lastSe
 			return nil, err
 		}
 	}
-	// A random hash until nobody is too far from its home; at the load that
+	// A random hash until no one is too far from its home; at the load that
 	// Compile allows, the first one nearly always does.
 	for range 100 {
 		for i := range t.Generation.Mult {

@@ -57,10 +57,10 @@ type place struct{ index, family int }
 type watch struct {
 	hop    Hop
 	report func(Hop)
-	asked  time.Time // when the neighbour was last asked for
+	asked  time.Time // when the neighbour was last requested
 }
 
-// Retry is how often a failed neighbour is probed anew.
+// Retry is how often a failed neighbour is probed again.
 const Retry = 2 * time.Second
 
 // Open opens netlink in the network namespace of the calling thread.
@@ -199,14 +199,14 @@ func Here(ns netns.NsHandle) bool {
 func (t *Table) Followed() bool { return t.followed.Load() }
 
 // Run follows the kernel's events until ctx ends. Where the kernel drops some
-// because they came too fast (ENOBUFS), it follows anew and looks at everything.
+// because they came too fast (ENOBUFS), it subscribes again and looks up all next hops.
 func (t *Table) Run(ctx context.Context) error {
 	for {
 		lost, err := t.follow(ctx)
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
-		t.log.Debug("events of the kernel were lost: all next hops are looked up anew", "error", lost)
+		t.log.Debug("events of the kernel were lost: all next hops are looked up again", "error", lost)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -220,24 +220,25 @@ const (
 	receiveBuffer = 1 << 20                // bytes of events that the kernel keeps for us
 )
 
-// follow returns why events ended, if not by ctx.
-func (t *Table) follow(ctx context.Context) (lost error, err error) {
-	done := make(chan struct{})
-	routes := make(chan netlink.RouteUpdate, 64)
-	neighbours := make(chan netlink.NeighUpdate, 64)
-	links := make(chan netlink.LinkUpdate, 64)
-	followers := 0
-	defer func() {
-		close(done)
-		// Each follower closes its channel, once nobody keeps it from sending.
-		for _, await := range []func(){func() { empty(routes) }, func() { empty(neighbours) }, func() { empty(links) }}[:followers] {
-			await()
-		}
-	}()
-	why := make(chan error, 3)
+// events are the kernel's messages about routes, neighbours and links.
+type events struct {
+	routes     chan netlink.RouteUpdate
+	neighbours chan netlink.NeighUpdate
+	links      chan netlink.LinkUpdate
+	failed     chan error // the first error of a subscription
+	done       chan struct{}
+	begun      []func() // for each subscription: wait until it closes its channel
+}
+
+// subscribe requests events from the kernel. The caller calls end, also after an error.
+func (t *Table) subscribe() (*events, error) {
+	e := &events{
+		routes: make(chan netlink.RouteUpdate, 64), neighbours: make(chan netlink.NeighUpdate, 64), links: make(chan netlink.LinkUpdate, 64),
+		failed: make(chan error, 3), done: make(chan struct{}),
+	}
 	failed := func(err error) {
 		select {
-		case why <- err:
+		case e.failed <- err:
 		default:
 		}
 		t.poke()
@@ -246,26 +247,44 @@ func (t *Table) follow(ctx context.Context) (lost error, err error) {
 	if !Here(t.namespace) {
 		namespace = &t.namespace
 	}
-	if err := netlink.RouteSubscribeWithOptions(routes, done, netlink.RouteSubscribeOptions{
+	if err := netlink.RouteSubscribeWithOptions(e.routes, e.done, netlink.RouteSubscribeOptions{
 		Namespace: namespace, ErrorCallback: failed, ReceiveBufferSize: t.buffer, ReceiveBufferForceSize: true,
 	}); err != nil {
-		return nil, fmt.Errorf("follow routes: %w", err)
+		return e, fmt.Errorf("follow routes: %w", err)
 	}
-	followers++
-	if err := netlink.NeighSubscribeWithOptions(neighbours, done, netlink.NeighSubscribeOptions{
+	e.begun = append(e.begun, func() { empty(e.routes) })
+	if err := netlink.NeighSubscribeWithOptions(e.neighbours, e.done, netlink.NeighSubscribeOptions{
 		Namespace: namespace, ErrorCallback: failed, ReceiveBufferSize: t.buffer, ReceiveBufferForceSize: true,
 	}); err != nil {
-		return nil, fmt.Errorf("follow neighbours: %w", err)
+		return e, fmt.Errorf("follow neighbours: %w", err)
 	}
-	followers++
-	if err := netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{
+	e.begun = append(e.begun, func() { empty(e.neighbours) })
+	if err := netlink.LinkSubscribeWithOptions(e.links, e.done, netlink.LinkSubscribeOptions{
 		Namespace: namespace, ErrorCallback: failed, ReceiveBufferSize: t.buffer, ReceiveBufferForceSize: true,
 	}); err != nil {
-		return nil, fmt.Errorf("follow links: %w", err)
+		return e, fmt.Errorf("follow links: %w", err)
 	}
-	followers++
+	e.begun = append(e.begun, func() { empty(e.links) })
+	return e, nil
+}
+
+// end waits until the subscriptions have closed their channels, which they do once they are not blocked in a send.
+func (e *events) end() {
+	close(e.done)
+	for _, wait := range e.begun {
+		wait()
+	}
+}
+
+// follow returns why events ended, if not by ctx.
+func (t *Table) follow(ctx context.Context) (lost error, err error) {
+	e, err := t.subscribe()
+	defer e.end()
+	if err != nil {
+		return nil, err
+	}
 	t.followed.Store(true)
-	t.refresh(true) // what changed while nobody listened
+	t.refresh(true) // what changed before the subscriptions
 	ticker := time.NewTicker(Retry)
 	defer ticker.Stop()
 	for {
@@ -273,17 +292,17 @@ func (t *Table) follow(ctx context.Context) (lost error, err error) {
 		select {
 		case <-ctx.Done():
 			return nil, nil
-		case _, open = <-routes:
-		case _, open = <-neighbours:
-		case _, open = <-links:
+		case _, open = <-e.routes:
+		case _, open = <-e.neighbours:
+		case _, open = <-e.links:
 		case <-t.changed:
 		case <-ticker.C:
 			t.refresh(false)
 			continue
 		}
-		if !open || !drain(routes, neighbours, links) {
+		if !open || !drain(e.routes, e.neighbours, e.links) {
 			select {
-			case lost = <-why:
+			case lost = <-e.failed:
 			default:
 			}
 			return lost, nil
@@ -346,7 +365,7 @@ func (t *Table) refresh(event bool) {
 
 func (s State) String() string { return [...]string{"unknown", "ready", "failed"}[s] }
 
-// resolveLocked asks the kernel's routes and neighbours.
+// resolveLocked queries the kernel's routes and neighbours.
 func (t *Table) resolveLocked(a netip.Addr, w *watch) Hop {
 	routes, err := t.handle.RouteGet(net.IP(a.AsSlice()))
 	if err != nil || len(routes) == 0 || routes[0].LinkIndex == 0 {
@@ -396,7 +415,7 @@ func (t *Table) neighbours(at place) ([]netlink.Neigh, error) {
 	return list, err
 }
 
-// neighbour fills in the link address, and asks for it where it is missing.
+// neighbour fills in the link address, and requests it where it is missing.
 func (t *Table) neighbour(hop *Hop, w *watch) {
 	family := unix.AF_INET
 	if hop.Neighbor.Is6() {

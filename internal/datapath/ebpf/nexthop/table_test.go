@@ -62,7 +62,7 @@ func TestRootLostEvents(t *testing.T) {
 	}
 	await("events", func() bool { return listening })
 
-	// Nobody takes events while a flood of them comes.
+	// No one takes events while a flood of them comes.
 	table.mu.Lock()
 	flood := host.Do(func() error {
 		for i := range 2000 {

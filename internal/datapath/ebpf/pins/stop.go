@@ -130,7 +130,7 @@ func (k *Store) Undo(s *v1.EBPFStopped, log *slog.Logger) {
 }
 
 // dropManaged deletes a neighbour that is still a managed one; the kernel
-// resolves it anew when somebody sends there.
+// resolves it again when somebody sends there.
 func dropManaged(h *netlink.Handle, n neighbour) bool {
 	address := netip.AddrFrom16(n.Address).Unmap()
 	family := unix.AF_INET
@@ -149,7 +149,7 @@ func dropManaged(h *netlink.Handle, n neighbour) bool {
 	return false
 }
 
-// ReleaseNeighbours gives those back that nobody uses any more.
+// ReleaseNeighbours gives those back that no program uses any more.
 func (k *Store) ReleaseNeighbours(links *netlink.Handle, used func(index int, address netip.Addr) bool) {
 	var n neighbour
 	var one uint32

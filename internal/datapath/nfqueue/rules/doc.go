@@ -3,7 +3,7 @@
 //	mangle PREROUTING [-i eth0] ─► chain WEIR: -d VIP … NFQUEUE --queue-balance 0:3 [--queue-bypass]
 //	                                   weir answers with mark N
 //	ip rule: fwmark N ─► table N: default via the backend's address           N a backend's mark
-//	filter FORWARD, INPUT ─► chain WEIR: mark R … REJECT                      R a mark for packets that nobody takes
+//	filter FORWARD, INPUT ─► chain WEIR: mark R … REJECT                      R a mark for packets that no one takes
 //
 // [Make] turns a compiled configuration into a [Plan], without touching anything; Plan.Commands is the same as shell
 // commands. [Apply] makes the machine's state that of the plan and changes only what differs, [Remove] takes everything

@@ -238,7 +238,7 @@ func (p *Plan) ruleTo(queue uint16, count int, prefix netip.Prefix, match, servi
 	return rule
 }
 
-// rejects plans the chain of the table filter: answers for packets that weir marked because nobody takes them.
+// rejects plans the chain of the table filter: answers for packets that weir marked because no one takes them.
 func (p *Plan) rejects(snapshot *lb.Snapshot) error {
 	why := map[uint32]string{}
 	for _, service := range snapshot.Services {

@@ -286,7 +286,7 @@ func TestRootFragmentsHaveAQueueOfTheirOwn(t *testing.T) {
 		}
 		for _, c := range []struct{ size, fragments, whole string }{{"3000", "3", "0"}, {"100", "3", "1"}} {
 			if out, err := client.Exec(t.Context(), "ping", "-c", "1", "-W", "1", "-s", c.size, vip); err == nil {
-				t.Errorf("nobody serves the queues, yet %s answers:\n%s", vip, out)
+				t.Errorf("no program serves the queues, yet %s answers:\n%s", vip, out)
 			}
 			if fragments, whole := counts(); fragments != c.fragments || whole != c.whole {
 				t.Errorf("%s, %s bytes: %s packets to the fragments' queue, %s to the other; want %s, %s", vip, c.size, fragments, whole, c.fragments, c.whole)
@@ -442,7 +442,7 @@ func TestRootCollisions(t *testing.T) {
 	apply(t, h, p)
 }
 
-// While nobody listens to the queue, a service with bypass answers and one without does not, in both families.
+// While no program listens to the queue, a service with bypass answers and one without does not, in both families.
 func TestRootFailOpenAndFailClosed(t *testing.T) {
 	lab := balancer(t)
 	h, client := lab.Namespace("lb"), lab.Namespace("client")

@@ -150,7 +150,7 @@ func TestFragmentQueue(t *testing.T) {
 	}
 }
 
-// One address, two services: what can be told apart by port fails open, the rest does not.
+// One address, two services: what can be distinguished by port fails open, the rest does not.
 func TestMixedAddress(t *testing.T) {
 	p := plan(t, `
 services:

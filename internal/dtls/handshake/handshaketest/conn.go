@@ -81,7 +81,7 @@ func (c *Conn) write(typ record.ContentType, payload []byte) error {
 	return err
 }
 
-// Read returns the next record's payload and type. It repeats the last flight of the handshake where the server asks for it.
+// Read returns the next record's payload and type. It repeats the last flight of the handshake where the server requests it.
 func (c *Conn) Read(limit time.Duration) ([]byte, record.ContentType, error) {
 	b := make([]byte, 1<<16)
 	_ = c.socket.SetReadDeadline(time.Now().Add(limit))

@@ -9,7 +9,7 @@ import (
 const eventuallyWithin = 90 * time.Second
 
 // Eventually waits until is returns true, and fails t if it does not within 90 s. what completes the sentence "did not happen: …";
-// state, if given, is what the failure shows besides. It is for what another goroutine or process does and no event tells; where there
+// state, if given, is what the failure shows besides. It is for what another goroutine or process does and no event reports; where there
 // is an event, wait for that.
 func Eventually(t testing.TB, what string, is func() bool, state ...func() string) {
 	t.Helper()

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-// roleEnv makes the test binary the process of other tests, or a helper's helper that nobody waits for.
+// roleEnv makes the test binary the process of other tests, or a helper's helper that no program waits for.
 const roleEnv = "NETLABTEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -52,7 +52,7 @@ func TestOrphansEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = tests.Wait()
-	if rest, err := io.ReadAll(out); err != nil || len(rest) != 0 { // waits until nobody has the pipe
+	if rest, err := io.ReadAll(out); err != nil || len(rest) != 0 { // waits until no one has the pipe
 		t.Errorf("%q, %v", rest, err)
 	}
 }

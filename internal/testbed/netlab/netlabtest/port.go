@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// UDPPort returns a UDP port that nobody has, on any address, and that stays free until somebody binds it by its number: it is
+// UDPPort returns a UDP port that no one has, on any address, and that stays free until somebody binds it by its number: it is
 // outside the range from which the kernel serves port 0 and outgoing sockets, and other tests, of this process or another, get
 // another one for the length of t. A port that was bound to 0 and closed again has none of this; where the kernel's range
 // leaves nothing, it is one of those, still another one for each test.
