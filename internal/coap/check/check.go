@@ -129,6 +129,9 @@ func Run(ctx context.Context, cfg Config) (*v1.CoAPCheck, error) {
 	if err != nil {
 		return nil, err
 	}
+	if own := &cfg.Security; own.Identity == "" && own.Credentials == nil {
+		own.Identity, own.Secret = listIdentity, []byte(listSecret)
+	}
 	listed, err := reach(ctx, &cfg, target)
 	if err != nil {
 		return nil, err
