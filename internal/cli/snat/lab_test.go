@@ -15,6 +15,7 @@ import (
 
 // Weir's NAT in the kernel's place lets through what the planner says, to the connection, and counts what it refuses. The
 // kernel's own: TestRootKernelNATMeetsThePlan in lab/snatlab.
+// The more connections are refused, the sooner the last free ports of 64,512 are found.
 func TestRootSnatLab(t *testing.T) {
 	netlabtest.Root(t)
 	if !clitest.OwnProcess(t) {
@@ -29,7 +30,7 @@ func TestRootSnatLab(t *testing.T) {
 - {table: T, name: kube-proxy, connections: 3500, path: [{kind: masquerade}, {kind: dnat-lb}, {kind: masquerade-lb, ports: 3000}]}
 - {table: T, name: external, connections: 3500, path: [{kind: masquerade, ports: 3000}, {kind: dnat-lb}, {kind: masquerade-lb, ports: 3000}]}
 - {table: T, name: gateway, replicas: 2, connections: 2000, path: [{kind: azure-nat, ips: 4}]}
-- {table: T, name: "64,512", replicas: 7, connections: 9500, path: [{kind: ephemeral}, {kind: masquerade}]}
+- {table: T, name: "64,512", replicas: 7, connections: 11000, path: [{kind: ephemeral}, {kind: masquerade}]}
 - {table: T, name: pods, connections: 2000, path: [{kind: ephemeral}]}
 - {table: U, name: not requested, connections: 2000, path: [{kind: ephemeral}]}
 `), 0o600); err != nil {
