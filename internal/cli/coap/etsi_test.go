@@ -219,6 +219,6 @@ func startAiocoap(t *testing.T) (plain, secure string) {
 func startCaliforniumPlugtest(t *testing.T) (plain, secure string) {
 	t.Helper()
 	port := int(netlabtest.UDPPortPair(t))
-	startJava(t, "weir.Plugtest", "127.0.0.1", fmt.Sprint(port))
+	startJava(t, 3, "weir.Plugtest", "127.0.0.1", fmt.Sprint(port))
 	return fmt.Sprintf("coap://127.0.0.1:%d", port), fmt.Sprintf("coaps://127.0.0.1:%d", port+1)
 }

@@ -21,7 +21,7 @@ func idleSessions(t testing.TB, count int) (bytesPerSession float64, goroutines 
 	l := &listener{cfg: &cfg, secure: true, exponent: 6, extended: newExtended(time.Now, false), diagnosis: new(diagnosis), echo: newEchoKey()}
 	l.tree = l.newTree()
 	var inbox [][]byte
-	e, err := engine.NewOffline(engine.Config{
+	e, err := newOfflineEngine(engine.Config{
 		CIDs: engine.ByteOwnerCIDs(6, 1), NewHandler: l.newHandler, MaxSessions: 2 * count,
 		PSK: func([]byte) ([]byte, bool) { return []byte("sixteen byte key"), true },
 	}, func(datagram []byte, _ netip.AddrPort) { inbox = append(inbox, append([]byte(nil), datagram...)) })
@@ -59,7 +59,7 @@ func idleSessions(t testing.TB, count int) (bytesPerSession float64, goroutines 
 }
 
 // idleSession is one client: handshake and GET /myip.
-func idleSession(e *engine.Offline, scratch *record.Scratch, inbox *[][]byte, from netip.AddrPort, i int, now time.Duration) error {
+func idleSession(e *offlineEngine, scratch *record.Scratch, inbox *[][]byte, from netip.AddrPort, i int, now time.Duration) error {
 	client, err := handshake.NewClient(handshake.ClientConfig{
 		Identity: fmt.Appendf(nil, "device-%08d", i), Key: []byte("sixteen byte key"), OfferCID: true,
 	})
