@@ -54,7 +54,7 @@ func coapValues() map[string][]string {
 		"--content-format":       formats,
 		"--accept":               formats,
 		"--cipher":               ciphers,
-		"--only":                 {"CORE", "LINK", "BLOCK", "OBS", "DTLS"},
+		"weir coap check --only": {"CORE", "LINK", "BLOCK", "OBS", "DTLS"},
 		"--no-response":          {"2", "4", "5"},
 		"--sockets":              {"each", "shared"},
 		"weir coap bench --mode": {"request", "observe", "reverse-request", "reverse-observe"},

@@ -26,7 +26,7 @@ type groupFlags struct {
 
 func (g *groupFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&g.device, "interface", "", "interface by which a request to a multicast group leaves (default the zone of the address, or the kernel's choice)")
+	flags.StringVarP(&g.device, "interface", "i", "", "interface by which a request to a multicast group leaves (default the zone of the address, or the kernel's choice)")
 	flags.IntVar(&g.hops, "hops", 1, "routers and links that a request to a multicast group may pass, 1 to 255")
 	cli.DurationVar(flags, &g.wait, "wait", 7*time.Second, "how long to collect the answers of a multicast group")
 }
