@@ -98,8 +98,11 @@ func serverLinks(a *client.GroupAnswer) v1.CoAPServerLinks {
 
 func printServer(t *terminal.Table, s *v1.CoAPServerLinks) {
 	after := fmt.Sprintf("%.0f ms", s.After)
-	if s.Error != "" {
+	switch {
+	case s.Error != "":
 		fmt.Fprintf(t, "%s\t%s\t%s\n", s.Source, after, client.Printable(s.Error))
+	case len(s.Links) == 0:
+		fmt.Fprintf(t, "%s\t%s\t(none)\n", s.Source, after)
 	}
 	for _, l := range s.Links {
 		formats := make([]string, 0, len(l.Formats))
