@@ -391,15 +391,20 @@ static __always_inline __u32 flow_evict(struct pkt *p)
 	return NO_NUMBER;
 }
 
-/* Claims the slot of a reply. It may have been renewed since fingerprint and meta were read. */
+/* Claims the slot of a reply. Packets in hand may have renewed it since fingerprint and
+ * meta were read, each of another CPU. */
 static __always_inline bool reply_take(struct table_slot *slot, __u64 fingerprint, __u64 meta)
 {
-	__u64 renewed;
+	__u32 number = meta_number(meta);
 
-	if (table_take(slot, fingerprint, meta))
-		return true;
-	renewed = *(volatile __u64 *)&slot->meta;
-	return meta_number(renewed) == meta_number(meta) && table_take(slot, fingerprint, renewed);
+	for (int i = 0; i < TOUCH_TRIES; i++) {
+		if (table_take(slot, fingerprint, meta))
+			return true;
+		meta = *(volatile __u64 *)&slot->meta;
+		if (meta_number(meta) != number)
+			return false;
+	}
+	return false;
 }
 
 /* After r's flow took the slot of a reply from the flow number: that flow has ended, but
@@ -776,12 +781,27 @@ static __always_inline void snat_failed(const struct pkt *p, const struct servic
 		credit_take(full, kind ? TAKE_COST : SEARCH_COST, SNAT_DEPTH, p->now * params.tick_ns);
 }
 
+/* Makes the reply of a flow one that has expired. A packet in hand on another CPU may
+ * renew it until then: without another try nothing would free it before its time-out. */
+static __always_inline bool reply_expire(struct table_slot *slot, __u64 fingerprint, __u32 number)
+{
+	for (int i = 0; i < TOUCH_TRIES; i++) {
+		__u64 meta = *(volatile __u64 *)&slot->meta;
+
+		if (*(volatile __u64 *)&slot->fingerprint != fingerprint || meta_number(meta) != number)
+			return false;
+		if (__sync_val_compare_and_swap(&slot->meta, meta, meta & 0xffffff) == meta)
+			return true;
+	}
+	return false;
+}
+
 /* Gives back the reply slot of a flow whose slot the caller has taken, and lets
  * flows search for its source port at once. */
 __noinline int reply_release(__u32 number)
 {
 	struct flow_entry *entry = entry_at(number);
-	__u64 fingerprint, meta, *full;
+	__u64 fingerprint, *full;
 	struct table_slot *slot;
 
 	if (!entry)
@@ -793,10 +813,7 @@ __noinline int reply_release(__u32 number)
 	slot = table_at(&replies, replies_find(fingerprint));
 	if (!slot)
 		return 0;
-	meta = *(volatile __u64 *)&slot->meta;
-	if (*(volatile __u64 *)&slot->fingerprint != fingerprint || meta_number(meta) != (number & 0xffffff))
-		return 0;
-	if (__sync_val_compare_and_swap(&slot->meta, meta, meta & 0xffffff) != meta) /* expired */
+	if (!reply_expire(slot, fingerprint, number & 0xffffff))
 		return 0;
 	if (entry->nat) {
 		full = snat_credit(SNAT_SEARCH, entry->service, !poses(entry->key.dst), entry->key.proto);
