@@ -99,6 +99,7 @@ func mayImport() map[string]may {
 		"coap/oscore":              {ours: "dtls/record coap/message coap/exchange control/config"},
 		"coap/node":                {ours: "dtls/engine dtls/handshake coap/message coap/exchange coap/resource coap/stream coap/stream/streamserver dtls/credentials coap/cluster steering/evict steering/heap readfile udpio coap/oscore"},
 		"coap/client":              {ours: "udpio dtls/client dtls/record dtls/handshake coap/message coap/exchange coap/stream steering/cid steering/heap testbed/measure testbed/procstat api/v1", others: pion + "dtls github.com/fxamacker/cbor"},
+		"coap/browse":              {ours: "coap/client coap/message", others: "github.com/charmbracelet/bubbles/textarea github.com/charmbracelet/bubbles/viewport github.com/charmbracelet/bubbletea github.com/charmbracelet/lipgloss github.com/charmbracelet/x/ansi golang.org/x/term"},
 		"coap/check":               {ours: "api/v1 coap/client coap/message dtls/handshake dtls/record"},
 		"turn/allocation":          {pure: true, ours: "steering/evict steering/heap steering/rate steering/slab", others: pion + "stun"},
 		"turn/routes":              {ours: "api/v1"},

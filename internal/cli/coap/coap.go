@@ -25,6 +25,7 @@ func newCoapCommand() *cobra.Command {
 		newCoapServerCommand(),
 		newObserveCommand(),
 		newDiscoverCommand(),
+		newBrowseCommand(),
 		newPingCommand(),
 		newCheckCommand(),
 		newCoapBenchCommand(),
