@@ -22,9 +22,15 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
+// eachCPU is held by the test that has a thread on each processor: two of them, whose threads wait for each other busily, would
+// wait for the time slices of the other's.
+var eachCPU sync.Mutex
+
 // onEachCPU runs f in the world's namespace once on each processor, at the same time.
 func (w *world) onEachCPU(t *testing.T, f func(cpu int) error) {
 	t.Helper()
+	eachCPU.Lock()
+	defer eachCPU.Unlock()
 	var all sync.WaitGroup
 	for cpu := range runtime.NumCPU() {
 		all.Add(1)

@@ -17,7 +17,7 @@ import (
 // opening would lose its source port to others, and its entry before its time.
 func TestRootAcknowledgementRacesSYNACK(t *testing.T) {
 	t.Parallel()
-	const flows, established = 20000, 2
+	const flows, established = 4000, 2 // without the mend four in five are lost
 	for _, hook := range hooks {
 		t.Run(hook.String(), func(t *testing.T) {
 			w := newWorld(t)
