@@ -77,6 +77,7 @@ type Config struct {
 	Plugtest       bool          `yaml:"plugtest,omitempty" default:"false"`
 	NotifyInterval time.Duration `yaml:"notify_interval,omitempty" default:"5s" range:"5ms to 1h"` // period of /benchmark, /obs and its siblings
 	SeparateDelay  time.Duration `yaml:"separate_delay,omitempty" default:"1s" range:"0s to 1m"`   // delay of the answers of /separate
+	AckTimeout     time.Duration `yaml:"ack_timeout,omitempty" default:"2s" range:"100ms to 1m"`   // first retransmission of a confirmable message, at least (RFC 7252 ACK_TIMEOUT)
 
 	// Credentials are the certificates of the DTLS listeners and the authorities they trust; nil: those of the files. Store replaces them
 	// while the node serves. ClientAuth says whether certificates are requested from clients; ClientCerts, if not empty, says it too.
@@ -207,6 +208,8 @@ func (c *Config) validateSizes() error {
 		return errors.New("client_auth: no client can be trusted; set trust, or trust_all")
 	case c.NotifyInterval != 0 && (c.NotifyInterval < 5*time.Millisecond || c.NotifyInterval > time.Hour):
 		return fmt.Errorf("notify_interval: %s is not between 5ms and 1h", c.NotifyInterval)
+	case c.AckTimeout != 0 && (c.AckTimeout < 100*time.Millisecond || c.AckTimeout > time.Minute):
+		return fmt.Errorf("ack_timeout: %s is not between 100ms and 1m", c.AckTimeout)
 	case c.SeparateDelay < 0 || c.SeparateDelay > time.Minute:
 		return fmt.Errorf("separate_delay: %s is not between 0 and 1m", c.SeparateDelay)
 	}
@@ -326,6 +329,9 @@ func (c Config) WithDefaults() Config {
 	}
 	if c.SeparateDelay == 0 {
 		c.SeparateDelay = time.Second
+	}
+	if c.AckTimeout == 0 {
+		c.AckTimeout = 2 * time.Second
 	}
 	if c.MaxSessions == 0 {
 		c.MaxSessions = 65536

@@ -25,6 +25,7 @@ func TestConfigValidate(t *testing.T) {
 		"max_sessions: -1 is not between":                   {DTLS: []string{":0"}, MaxSessions: -1},
 		"session_idle: 1s is not 0 (never) and not between": {DTLS: []string{":0"}, SessionIdle: time.Second},
 		"session_idle: -1h0m0s is not 0 (never)":            {DTLS: []string{":0"}, SessionIdle: -time.Hour},
+		"ack_timeout: 1ms is not between":                   {DTLS: []string{":0"}, AckTimeout: time.Millisecond},
 		"separate_delay: 1h0m0s is not between":             {DTLS: []string{":0"}, SeparateDelay: time.Hour},
 		`client_auth: "maybe" is not none`:                  {DTLS: []string{":0"}, ClientCerts: "maybe"},
 		"client_auth: no client can be trusted":             {DTLS: []string{":0"}, ClientCerts: "needed", DemoCredentials: new(bool)},

@@ -49,7 +49,7 @@ func newHandler(l *listener, w worker, seed uint64) *handler {
 	h.server = resource.New(resource.Config{Tree: l.tree, Guard: guard{h}, Exponent: l.exponent, Post: w.Post, Wake: h.wakeAt, Overhead: oscore.Overhead})
 	requests, supported := h.protect(h, maxDatagram)
 	h.endpoint = exchange.New(exchange.Config{
-		Seed: seed, Supported: supported, Proven: h.reached, Notified: h.server.Notified, Unmatched: h.notification,
+		AckTimeout: l.cfg.AckTimeout, Seed: seed, Supported: supported, Proven: h.reached, Notified: h.server.Notified, Unmatched: h.notification,
 		Multicast: resource.IsDiscovery, Leisure: l.cfg.Multicast.leisure(), // other resources need a reason to answer a group (RFC 7252 section 11.3)
 	}, h, requests, h)
 	h.server.Bind(h.endpoint)
