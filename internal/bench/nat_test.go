@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -86,9 +87,18 @@ func TestCPUOfATree(t *testing.T) {
 	}
 }
 
+// The ports differ, and no socket for which the kernel chooses a port can take one before it is used.
 func TestFreePortsDiffer(t *testing.T) {
 	ports, err := freePorts(nil, 20)
 	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var low, high int
+	if _, err := fmt.Sscan(string(text), &low, &high); err != nil {
 		t.Fatal(err)
 	}
 	seen := map[netip.AddrPort]bool{}
@@ -97,5 +107,8 @@ func TestFreePortsDiffer(t *testing.T) {
 			t.Fatalf("%v twice", p)
 		}
 		seen[p] = true
+		if at := int(p.Port()); low > 20000 && at >= low && at <= high {
+			t.Errorf("%v is of the range %d to %d, from which the kernel chooses", p, low, high)
+		}
 	}
 }
