@@ -166,10 +166,13 @@ func (r *dumpRun) metrics(ctx context.Context) (map[string]float64, error) {
 
 // fill has at least so many flows answered, and returns how many the data path holds for proven. It sends a few more flows: in the
 // kernel's table, whose sets have twelve places, some flows may not find one, and a list may leave out what is about to change.
+// Each try sends at half the rate of the one before, down to a pass of ten seconds: where the server is not scheduled, its queue
+// overflows, and the flows that come last in a pass would be lost in each.
 func (r *dumpRun) fill(ctx context.Context, flows int) (proven float64, err error) {
 	r.known = flows + flows/64
 	attack := Attack{Kind: attackKnown, Flows: r.known, Rate: 30000, Debt: dumpDebt, Frames: uint64(r.known), Duration: time.Minute}
 	for range dumpFills {
+		attack.Rate = max(attack.Rate, float64(r.known)/10)
 		if _, err := r.attack(ctx, attack); err != nil {
 			return 0, err
 		}
@@ -180,6 +183,7 @@ func (r *dumpRun) fill(ctx context.Context, flows int) (proven float64, err erro
 		if proven = metrics["weir_table_proven"]; proven >= float64(flows) {
 			return proven, nil
 		}
+		attack.Rate /= 2
 	}
 	return proven, fmt.Errorf("only %.0f of %d flows were answered when %d had been sent %d times", proven, flows, r.known, dumpFills)
 }
