@@ -49,6 +49,17 @@ func (r *ring) add(id uint16, how memory, now, lifetime time.Duration) (slot int
 	return slot, early
 }
 
+// live reports whether the lifetime of an id is not over.
+func (r *ring) live(now time.Duration) bool {
+	at := uint32(now / tick)
+	for _, until := range r.until {
+		if until != 0 && int32(until-at) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // logUnit is the alignment of stored answers; positions of 32 bits then reach 64 GiB back, far more than a lifetime writes.
 const logUnit = 16
 

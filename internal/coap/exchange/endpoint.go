@@ -32,6 +32,12 @@ const PerSession = 32
 
 func (s *Session) head() int32 { return s.pending - 1 }
 
+// Idle reports whether nothing of the session is pending and no message id must be remembered any longer: a new Session may take its
+// place.
+func (s *Session) Idle(now time.Duration) bool {
+	return s.pending == 0 && s.outstanding == 0 && !s.probing && (s.ring == nil || !s.ring.live(now))
+}
+
 // Errors of Send.
 var (
 	// ErrFull: Config.MaxPending messages are pending.

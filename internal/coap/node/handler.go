@@ -170,6 +170,13 @@ func (h *handler) Serve(p *engine.Peer, in, out []byte, now time.Duration) []byt
 	return out
 }
 
+// Rest implements [engine.Resting]: an idle peer has no session here until its next message.
+func (h *handler) Rest(p *engine.Peer, now time.Duration) {
+	if s, ok := p.State.(*session); ok && s.reverse == nil && len(s.watched) == 0 && s.Session.Idle(now) {
+		p.State = nil
+	}
+}
+
 // Closed implements [engine.Handler].
 func (h *handler) Closed(p *engine.Peer, _ time.Duration) {
 	if s, ok := p.State.(*session); ok {

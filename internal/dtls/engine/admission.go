@@ -29,6 +29,7 @@ const (
 func (w *Worker) setHandler(h Handler) {
 	w.handler = h
 	w.admission, _ = h.(Admission)
+	w.resting, _ = h.(Resting)
 }
 
 // admit asks the Handler about the client whose hello is being handled.

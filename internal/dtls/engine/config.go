@@ -70,6 +70,17 @@ type Handler interface {
 	Closed(p *Peer, now time.Duration)
 }
 
+// Resting lets a Handler free what an idle peer does not need: it is called once a peer has been silent for RestAfter. A Handler
+// that has this method is asked; of others the engine frees its own part alone.
+type Resting interface {
+	// Rest may set p.State to nil: the next message of p then finds it so.
+	Rest(p *Peer, now time.Duration)
+}
+
+// RestAfter is how long a peer is silent before it rests. It is longer than message ids must be remembered, EXCHANGE_LIFETIME of
+// RFC 7252 section 4.8.2, 247 s.
+const RestAfter = 250 * time.Second
+
 // Cluster carries datagrams between nodes. Slices are valid during the call only.
 type Cluster interface {
 	// Foreign takes a datagram whose first record carries a connection id that

@@ -117,6 +117,7 @@ type peers struct {
 	byCID          map[cidKey]*Peer
 	byAddress      map[netip.AddrPort]*Peer
 	newest, oldest *Peer
+	awake          *Peer // the oldest of the list that does not rest; nil: all rest
 	count          int
 }
 
@@ -174,9 +175,15 @@ func (t *peers) push(p *Peer) {
 		t.oldest = p
 	}
 	t.newest = p
+	if t.awake == nil {
+		t.awake = p
+	}
 }
 
 func (t *peers) unlink(p *Peer) {
+	if t.awake == p {
+		t.awake = p.newer
+	}
 	if p.newer != nil {
 		p.newer.older = p.older
 	} else {

@@ -142,6 +142,32 @@ func (w *Worker) idleDue() time.Duration {
 	return w.peers.oldest.last + w.cfg.SessionIdle
 }
 
+// rest frees what peers do not need that have been silent for RestAfter: their expanded keys, and what the Handler has for them. A
+// batch at a time.
+func (w *Worker) rest() {
+	for range w.cfg.Batch {
+		if w.restDue() > w.now {
+			return
+		}
+		p := w.peers.awake
+		w.peers.awake = p.newer
+		if p.association != nil {
+			p.association.Rest()
+		}
+		if w.resting != nil {
+			w.resting.Rest(p, w.now)
+		}
+	}
+}
+
+// restDue returns when the next peer rests; the result may be late by up to touchGrain.
+func (w *Worker) restDue() time.Duration {
+	if w.peers.awake == nil {
+		return Never
+	}
+	return w.peers.awake.last + RestAfter
+}
+
 // addresses finds the session that has most recently moved to an address. The result is a hint that the caller must check,
 // because the newer of two addresses that share an element replaces the older.
 type addresses struct {

@@ -35,12 +35,19 @@ func (x *wire) alert(d *device) (level, description byte) {
 func (x *wire) checkTables() {
 	x.t.Helper()
 	t, o := &x.w.peers, &x.w.sessions
-	list := 0
+	list, resting := 0, t.awake == nil
 	for p := t.newest; p != nil; p = p.older {
 		list++
+		if resting && x.w.now-p.last < RestAfter {
+			x.t.Fatalf("a peer rests after %v", x.w.now-p.last)
+		}
+		resting = resting || p == t.awake
 		if o.slots.At(p.slot) != p {
 			x.t.Fatal("a slot holds another peer")
 		}
+	}
+	if !resting {
+		x.t.Fatal("the oldest peer that does not rest is not in the list")
 	}
 	if list != t.count || o.byIdentity.Len() != list || len(t.byCID)+len(t.byAddress) != list || o.slots.Len() != list {
 		x.t.Fatalf("%d peers, %d in the list, %d owned, %d by id, %d by address, %d slots", t.count, list, o.byIdentity.Len(),
@@ -233,10 +240,16 @@ func TestSessionIdle(t *testing.T) {
 	if next := x.w.next(); next > x.w.now+time.Hour {
 		t.Fatalf("the worker sleeps until %v at %v", next, x.w.now)
 	}
-	x.w.now = x.w.next()
+	start := x.w.now
 	x.public = x.public[:0]
-	x.w.tick()
-	x.w.out.flush()
+	for x.stats().Expired == 0 && x.w.now < start+2*time.Hour { // the sessions rest before that
+		x.w.now = max(x.w.now, x.w.next())
+		x.w.tick()
+		x.w.out.flush()
+	}
+	if x.w.now > start+time.Hour {
+		t.Errorf("the session ends at %v, %v after it could", x.w.now, x.w.now-start)
+	}
 	if level, description := x.alert(asleep); level != 1 || description != 0 {
 		t.Errorf("alert %d, %d, want close_notify", level, description)
 	}
@@ -260,7 +273,11 @@ func TestSessionIdle(t *testing.T) {
 	if s := x.stats(); s.Expired != 200 || rounds < 3 {
 		t.Errorf("%d ended in %d rounds", s.Expired, rounds)
 	}
-	if x = newWire(t, nil); x.mustConnect(addr(1), "dev", true) != nil && x.w.next() != Never {
+	x = newWire(t, nil)
+	x.mustConnect(addr(1), "dev", true)
+	x.w.now += RestAfter
+	x.w.tick()
+	if x.w.next() != Never {
 		t.Error("a session expires though no limit is set")
 	}
 }

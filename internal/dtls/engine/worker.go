@@ -34,6 +34,7 @@ type Worker struct {
 	// admission is the handler, if it has these methods; admitted is what it has returned for the current hello.
 	admission Admission
 	admitted  any
+	resting   Resting           // the handler, if it has this method
 	server    *handshake.Server // nil in plain mode
 
 	now       time.Duration
@@ -148,6 +149,7 @@ func (w *Worker) tick() {
 		w.halfOpenDue(h)
 	}
 	w.expire()
+	w.rest()
 	if w.wakeAt <= w.now {
 		w.wakeAt = Never
 		next := w.handler.Tick(w.now) // which may call WakeAt
@@ -160,5 +162,5 @@ func (w *Worker) tick() {
 
 // next returns when tick is due again.
 func (w *Worker) next() time.Duration {
-	return min(w.halfOpens.next(), w.idleDue(), w.wakeAt, w.clusterAt)
+	return min(w.halfOpens.next(), w.idleDue(), w.restDue(), w.wakeAt, w.clusterAt)
 }

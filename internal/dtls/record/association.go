@@ -55,7 +55,8 @@ var (
 // half is one direction's protection.
 type half struct {
 	ccm   *CCM
-	gcm   cipher.AEAD
+	gcm   cipher.AEAD // both nil: the key is not expanded
+	key   [32]byte
 	iv    [fixedIV]byte
 	cid   [MaxCID]byte
 	cidOn bool
@@ -65,14 +66,13 @@ type half struct {
 // Association protects the records of one peer in epoch 1. Not safe for
 // concurrent use.
 type Association struct {
-	suite       Suite
-	tag         int
+	suite       *parameters
 	read, write half
 	window      Window
 	next        uint64 // sequence of the next record we seal
 	forged      uint64
-	forgedLimit uint64
 	limit       uint16 // of the plaintext of the records we seal, in bytes
+	resting     bool   // see Rest
 }
 
 // NewAssociation makes an association. readCID is what the peer puts into its
@@ -87,24 +87,26 @@ func NewAssociation(suite Suite, keys *Keys, side Side, readCID, writeCID []byte
 		return nil, fmt.Errorf("connection id longer than %d bytes", MaxCID)
 	}
 	parameters := suite.parameters()
-	a := &Association{suite: suite, tag: int(parameters.tag), forgedLimit: parameters.forgedLimit(), limit: MaxPlaintext}
+	a := &Association{suite: parameters, limit: MaxPlaintext}
 	client, server := &a.write, &a.read
 	if side == Server {
 		client, server = server, client
 	}
-	if err := client.set(parameters, keys.ClientKey[:parameters.key], keys.ClientIV); err != nil {
-		return nil, err
-	}
-	if err := server.set(parameters, keys.ServerKey[:parameters.key], keys.ServerIV); err != nil {
-		return nil, err
+	client.key, client.iv = keys.ClientKey, keys.ClientIV
+	server.key, server.iv = keys.ServerKey, keys.ServerIV
+	for _, h := range []*half{client, server} {
+		if err := h.expand(parameters); err != nil {
+			return nil, err
+		}
 	}
 	a.read.setCID(readCID)
 	a.write.setCID(writeCID)
 	return a, nil
 }
 
-func (h *half) set(p *parameters, key []byte, iv [fixedIV]byte) (err error) {
-	h.iv = iv
+// expand makes the cipher of the key. It allocates the key schedule, of 512 bytes.
+func (h *half) expand(p *parameters) (err error) {
+	key := h.key[:p.key]
 	if p.gcm {
 		block, err := aes.NewCipher(key)
 		if err != nil {
@@ -115,6 +117,18 @@ func (h *half) set(p *parameters, key []byte, iv [fixedIV]byte) (err error) {
 	}
 	h.ccm, err = NewCCM(key, int(p.tag))
 	return err
+}
+
+func (h *half) expanded() bool { return h.ccm != nil || h.gcm != nil }
+
+func (h *half) rest() { h.ccm, h.gcm = nil, nil }
+
+// Rest frees the expanded keys, of about 1 kB, of an association that is idle. The next authentic record expands them again and ends the
+// rest; a record that is forged, or sealed meanwhile, expands one key for itself alone, so that no stranger can undo the rest.
+func (a *Association) Rest() {
+	a.read.rest()
+	a.write.rest()
+	a.resting = true
 }
 
 func (h *half) setCID(cid []byte) {
@@ -139,7 +153,7 @@ func (p *parameters) forgedLimit() uint64 {
 }
 
 // Suite returns the cipher suite.
-func (a *Association) Suite() Suite { return a.suite }
+func (a *Association) Suite() Suite { return a.suite.suite }
 
 // ReadCID returns the connection id the peer sends, empty if none. It points
 // into the association.
@@ -184,13 +198,13 @@ func (a *Association) HeadRoom() int {
 }
 
 // TailRoom is what Seal needs behind the payload, in bytes.
-func (a *Association) TailRoom() int { return 1 + a.tag }
+func (a *Association) TailRoom() int { return 1 + int(a.suite.tag) }
 
 // Seal turns the payload buf[start:start+n] into a record in place, with the
 // next sequence number, and returns it, a part of buf. buf must have HeadRoom
 // in front of start and TailRoom behind. With spent keys it seals alerts only.
 func (a *Association) Seal(s *Scratch, typ ContentType, buf []byte, start, n int) ([]byte, error) {
-	if a.next > maxSequence || (a.forged >= a.forgedLimit && typ != Alert) {
+	if a.next > maxSequence || (a.forged >= a.suite.forgedLimit() && typ != Alert) {
 		return nil, ErrSpent
 	}
 	h := &a.write
@@ -199,22 +213,30 @@ func (a *Association) Seal(s *Scratch, typ ContentType, buf []byte, start, n int
 		inner++
 	}
 	headRoom := a.HeadRoom()
-	if inner > a.maxInner() || start < headRoom || len(buf)-start < inner+a.tag {
+	if inner > a.maxInner() || start < headRoom || len(buf)-start < inner+int(a.suite.tag) {
 		return nil, ErrSize
 	}
 	if h.cidOn {
 		buf[start+n] = byte(typ) // DTLSInnerPlaintext without padding
 		typ = TLS12CID
 	}
+	if !h.expanded() {
+		if h.expand(a.suite) != nil {
+			return nil, ErrSpent // not for a key that NewAssociation has expanded
+		}
+		if a.resting {
+			defer h.rest()
+		}
+	}
 	sequence := 1<<48 | a.next
 	a.next++
-	out := buf[start-headRoom : start+inner+a.tag]
+	out := buf[start-headRoom : start+inner+int(a.suite.tag)]
 	out[0] = byte(typ)
 	out[1], out[2] = version12>>8, version12&0xff
 	binary.BigEndian.PutUint64(out[3:], sequence)
 	copy(out[11:], h.cid[:h.cidN])
 	body := start - explicitNonce - (start - headRoom)
-	binary.BigEndian.PutUint16(out[body-2:], uint16(explicitNonce+inner+a.tag))
+	binary.BigEndian.PutUint16(out[body-2:], uint16(explicitNonce+inner+int(a.suite.tag)))
 	binary.BigEndian.PutUint64(out[body:], sequence)
 
 	aad := h.prepare(s, sequence, typ, out[11:11+int(h.cidN)], inner, out[body:body+explicitNonce])
@@ -237,22 +259,29 @@ func (a *Association) Open(s *Scratch, r *Record) (typ ContentType, payload []by
 		return 0, nil, false, WrongEpoch
 	}
 	h := &a.read
-	if (r.Type == TLS12CID) != h.cidOn || r.Version != version12 || len(r.Body) < explicitNonce+a.tag {
+	if (r.Type == TLS12CID) != h.cidOn || r.Version != version12 || len(r.Body) < explicitNonce+int(a.suite.tag) {
 		return 0, nil, false, Broken
 	}
 	if !a.window.Check(r.Sequence) {
 		return 0, nil, false, Replayed
 	}
-	if a.forged >= a.forgedLimit {
+	if a.forged >= a.suite.forgedLimit() {
 		return 0, nil, false, Spent
+	}
+	if !h.expanded() && h.expand(a.suite) != nil {
+		return 0, nil, false, Broken // as in Seal
 	}
 	payload, ok := a.decrypt(s, r)
 	if !ok {
-		if a.forged++; a.forged >= a.forgedLimit {
+		if a.resting {
+			h.rest()
+		}
+		if a.forged++; a.forged >= a.suite.forgedLimit() {
 			return 0, nil, false, Spent
 		}
 		return 0, nil, false, Forged
 	}
+	a.resting = false
 	newest = a.window.Mark(r.Sequence)
 	typ = r.Type
 	if h.cidOn {
@@ -273,7 +302,7 @@ func (a *Association) Open(s *Scratch, r *Record) (typ ContentType, payload []by
 }
 
 func (a *Association) decrypt(s *Scratch, r *Record) ([]byte, bool) {
-	inner := len(r.Body) - explicitNonce - a.tag
+	inner := len(r.Body) - explicitNonce - int(a.suite.tag)
 	h := &a.read
 	aad := h.prepare(s, 1<<48|r.Sequence, r.Type, r.CID, inner, r.Body[:explicitNonce])
 	data := r.Body[explicitNonce:]
