@@ -92,7 +92,8 @@ func mayImport() map[string]may {
 		"tcpscale/stats":          {ours: "api/v1 metrics metrics/exposition tcpscale testbed/measure"},
 		"tcpscale/scalebench":     {ours: "api/v1 tcpscale tcpscale/limits finding testbed/measure testbed/plot testbed/netlab testbed/procstat testbed/programs terminal"},
 		// 6
-		"dtls/engine":              {ours: "metrics udpio dtls/record dtls/handshake steering/cid steering/evict steering/heap steering/rate steering/slab workers"},
+		"dtls/arena":               {ours: "dtls/record"},
+		"dtls/engine":              {ours: "metrics udpio dtls/arena dtls/record dtls/handshake steering/cid steering/evict steering/heap steering/rate steering/slab workers"},
 		"dtls/credentials":         {ours: "dtls/handshake readfile"},
 		"coap/stream/streamserver": {ours: "coap/message coap/stream steering/evict steering/heap udpio workers"},
 		"coap/cluster":             {ours: "dtls/engine steering/cid"},

@@ -116,6 +116,53 @@ func AdoptGroup(config Config, fds []int) (*Group, error) {
 	return g, nil
 }
 
+// ListenWith is Listen with the sockets of an earlier process, which AdoptGroup describes. If config.Sockets is another number, more
+// are opened, or those that are too many are closed, with what waits in them; the steering program is that of the new number. config.Addr
+// must be the address of the sockets, or have port 0. It owns the descriptors, also after an error.
+func ListenWith(config Config, fds []int) (g *Group, err error) {
+	config.Sockets = max(config.Sockets, 1)
+	used := fds[:min(len(fds), config.Sockets)]
+	for _, fd := range fds[len(used):] {
+		_ = unix.Close(fd)
+	}
+	if g, err = AdoptGroup(config, used); err != nil {
+		for _, fd := range used {
+			_ = unix.Close(fd)
+		}
+		return nil, err
+	}
+	if err = g.resize(config, len(fds)); err != nil {
+		_ = g.Close()
+		return nil, fmt.Errorf("listen on %v with %d sockets of the process before: %w", config.Addr, len(fds), err)
+	}
+	return g, nil
+}
+
+// resize makes a group of adopted sockets one of config. adopted is how many sockets there were.
+func (g *Group) resize(config Config, adopted int) error {
+	local := g.LocalAddr()
+	if bound := config.Addr; bound.Addr().IsValid() && (bound.Addr().Unmap() != local.Addr().Unmap() || bound.Port() != 0 && bound.Port() != local.Port()) {
+		return fmt.Errorf("they are bound to %v", local)
+	}
+	config.Addr = local
+	if adopted < config.Sockets {
+		if err := unix.SetsockoptInt(g.conns[0].fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+			return fmt.Errorf("set SO_REUSEPORT: %w", err)
+		}
+	}
+	for len(g.conns) < config.Sockets {
+		conn, err := open(config, true)
+		if err != nil {
+			return err
+		}
+		g.conns = append(g.conns, conn)
+	}
+	if adopted != config.Sockets && config.Steer != nil {
+		return g.steer(config.Steer)
+	}
+	return nil
+}
+
 func adoptConn(config Config, fd int) (*Conn, error) {
 	local, err := localAddr(fd)
 	if err != nil {

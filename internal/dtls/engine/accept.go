@@ -97,6 +97,10 @@ func (w *Worker) pendingRecord(r *record.Record, from source) bool {
 
 // establish makes a session of a handshake that has succeeded.
 func (w *Worker) establish(h *halfOpen) {
+	var keys record.Keys
+	if w.cfg.Arena != nil {
+		keys = h.pending.Keys()
+	}
 	result := h.pending.Result()
 	// Only now has the client proven that it is at this address, so the session that it replaces may be removed (RFC 6347
 	// section 4.2.8). There is no one to notify.
@@ -122,6 +126,8 @@ func (w *Worker) establish(h *halfOpen) {
 	}
 	w.peers.add(p, w.now)
 	w.sessions.add(p)
+	w.keep(p, &keys)
+	w.forgetRestored(h.addr)
 	w.stats.Handshakes++
 	w.stats.HandshakeTime.Observe(w.now - (h.expires - w.halfOpens.life))
 	if result.Resumed {

@@ -62,6 +62,7 @@ func (w *Worker) Validate(p *Peer) {
 	}
 	w.stats.AddressesProven++
 	p.unproven, p.budget = false, 0
+	p.keepPath()
 	if p.association == nil {
 		p.provenUntil = w.now + provenLife
 		w.plainPeers.proven(p)
@@ -88,6 +89,12 @@ func (w *Worker) charge(p *Peer, n int) bool {
 // receivedFrom notes where the newest record came from (RFC 9146 section 6).
 func (w *Worker) receivedFrom(p *Peer, from source) {
 	p.router = from.router
+	addr, local := p.addr, p.local
+	defer func() {
+		if p.addr != addr || p.local != local {
+			p.keepPath()
+		}
+	}()
 	// A frame of the cluster does not contain our local address. The client still uses the earlier one, unless it has
 	// changed the address family.
 	if from.local.IsValid() || p.local.Is4() != from.addr.Addr().Is4() {

@@ -124,14 +124,14 @@ func (c *CIDs) new(worker, workers int) ([]byte, error) {
 	return id, c.Layout.New(id, c.Owner, h)
 }
 
-// worker returns the worker's number from the hint of a connection id.
+// worker returns the worker's number from the hint of a connection id. One that was made for more workers than there are now has one of
+// these, too.
 func (c *CIDs) worker(id []byte, workers int) (int, bool) {
 	i, ok := c.hintByte()
 	if !ok || i >= len(id) || workers < 2 {
 		return 0, false
 	}
-	v := int(id[i] & hintMask(workers))
-	return v, v < workers
+	return int(id[i]&hintMask(workers)) % workers, true
 }
 
 // owner returns the number of the node that made a connection id.

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-lb/weir/internal/dtls/arena"
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 	"github.com/weir-lb/weir/internal/dtls/record"
 )
@@ -41,7 +42,14 @@ type Config struct {
 	HandshakeLife time.Duration // how long a handshake may take; default 30 s
 	StaleAfter    time.Duration // a full table may evict a session silent for this long for another of the same priority; default 30 min
 	SessionIdle   time.Duration // a session silent for this long is closed; default never
-	Amplification int           // bytes out for each byte in while an address is not proven; default 3
+	// Arena keeps the sessions, so that they outlive the process; nil: they end with it. The engine restores those that it holds, on
+	// the workers of now. The caller closes it after Run.
+	Arena *arena.Arena
+	// Sockets are descriptors of the public sockets of an earlier process, in the order of its workers, and LinkSockets those of its link;
+	// nil: new ones. They belong to the engine, also after an error.
+	Sockets, LinkSockets []int
+
+	Amplification int // bytes out for each byte in while an address is not proven; default 3
 	// Trusted says which sources of plain datagrams need no proof; default: loopback.
 	Trusted func(netip.Addr) bool
 	Batch   int // datagrams per system call; default 64

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-lb/weir/internal/dtls/handshake"
@@ -26,6 +27,7 @@ type Engine struct {
 	loops   []*loop
 	mu      sync.Mutex // of group
 	group   *workers.Group[*loop]
+	leaving atomic.Bool
 	public  *udpio.Group
 	link    *udpio.Group
 }
@@ -39,6 +41,9 @@ func Open(cfg Config) (*Engine, error) {
 	e := &Engine{cfg: cfg}
 	e.group = workers.New[*loop](&e.mu, workers.Limits{Messages: maxRequests})
 	start := time.Now()
+	if cfg.Arena != nil {
+		start = cfg.Arena.Start()
+	}
 	listen := udpio.Config{
 		Addr: cfg.Listen, Sockets: cfg.Workers, Batch: cfg.Batch, Drops: true,
 		ReadBuffer: socketBuffer, WriteBuffer: socketBuffer, Shared: cfg.Shared,
@@ -47,14 +52,15 @@ func Open(cfg Config) (*Engine, error) {
 		listen.Steer = cfg.CIDs.Steering(cfg.Workers)
 	}
 	var err error
-	if e.public, err = udpio.Listen(listen); err != nil {
+	if e.public, err = listenOrAdopt(listen, cfg.Sockets); err != nil {
+		closeAll(cfg.LinkSockets)
 		return nil, err
 	}
 	if cfg.Cluster != nil {
-		e.link, err = udpio.Listen(udpio.Config{
+		e.link, err = listenOrAdopt(udpio.Config{
 			Addr: cfg.Link, Sockets: cfg.Workers, Batch: cfg.Batch, Coalesce: true, Drops: true,
 			ReadBuffer: socketBuffer, WriteBuffer: socketBuffer, Steer: cfg.CIDs.linkSteering(cfg.Workers),
-		})
+		}, cfg.LinkSockets)
 	}
 	if err == nil {
 		err = e.open(start)
@@ -80,7 +86,7 @@ func (e *Engine) open(start time.Time) error {
 		if e.link != nil {
 			link = e.link.Conn(i)
 		}
-		l, err := newLoop(e.group, w, e.public.Conn(i), link, start)
+		l, err := newLoop(e.group, w, e.public.Conn(i), link, start, &e.leaving)
 		if err != nil {
 			return err
 		}
@@ -95,6 +101,7 @@ func (e *Engine) open(start time.Time) error {
 		w.workers, w.returns = e.workers, shared
 		w.setHandler(e.cfg.NewHandler(w))
 	}
+	e.restore(time.Since(start))
 	return nil
 }
 
@@ -214,6 +221,16 @@ func (e *Engine) close() {
 	if e.link != nil {
 		_ = e.link.Close()
 	}
+}
+
+// Leave makes Run, when its context ends, leave the sessions of the arena as they are, for another process: their clients receive
+// nothing. It is to be called before the context ends.
+func (e *Engine) Leave() { e.leaving.Store(e.cfg.Arena != nil) }
+
+// Descriptors are those of the public sockets and of the link's, in the order of the workers, for Config.Sockets and Config.LinkSockets
+// of another process. They stay the engine's.
+func (e *Engine) Descriptors() (public, link []int) {
+	return descriptors(e.public), descriptors(e.link)
 }
 
 // Stats adds up the workers' counters. Safe from any goroutine.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-lb/weir/internal/udpio"
@@ -29,14 +30,15 @@ type loop struct {
 	frames   []udpio.Message
 	tokens   [2]uint64
 	start    time.Time
+	leaving  *atomic.Bool // of the engine
 	// ready: the socket may have more to read.
 	publicReady, linkReady bool
 	publicLast, linkLast   int // messages of the last read
 	sincePoll              int // rounds since the last epoll_wait
 }
 
-func newLoop(group *workers.Group[*loop], w *Worker, public, link *udpio.Conn, start time.Time) (*loop, error) {
-	l := &loop{worker: w, public: public, link: link, start: start}
+func newLoop(group *workers.Group[*loop], w *Worker, public, link *udpio.Conn, start time.Time, leaving *atomic.Bool) (*loop, error) {
+	l := &loop{worker: w, public: public, link: link, start: start, leaving: leaving}
 	l.messages = udpio.NewMessages(w.cfg.Batch, receiveSize)
 	w.out.publicOut = func(m []udpio.Message) { public.WriteAll(m) }
 	var err error
@@ -186,11 +188,11 @@ func (w *Worker) takeOver() {
 	}
 }
 
-// closeSessions sends close_notify to every session.
+// closeSessions sends close_notify to every session, unless another process goes on with them.
 func (l *loop) closeSessions() {
 	w := l.worker
 	l.endMailboxes()
-	for p := w.peers.oldest; p != nil; p = w.peers.oldest {
+	for p := w.peers.oldest; p != nil && !l.leaving.Load(); p = w.peers.oldest {
 		w.Close(p)
 	}
 	w.out.flush()

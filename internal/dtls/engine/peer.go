@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-lb/weir/internal/dtls/arena"
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 	"github.com/weir-lb/weir/internal/dtls/record"
 	"github.com/weir-lb/weir/internal/steering/rate"
@@ -17,6 +18,7 @@ type Peer struct {
 	State any
 
 	association *record.Association // nil in plain mode
+	kept        *arena.Session      // nil: it ends with the process
 	addr        netip.AddrPort
 	router      netip.AddrPort
 	local       netip.Addr // our address that the client sent to

@@ -57,7 +57,10 @@ func (w *Worker) datagram(d []byte, from source, handedOver bool) {
 		case r.Epoch == 0:
 			w.clear(r, from)
 		default:
-			received = w.unnamed(r, from, received)
+			var passed bool
+			if received, passed = w.unnamed(r, from, received, whole, handedOver); passed {
+				return
+			}
 		}
 	}
 }
@@ -93,7 +96,12 @@ func (w *Worker) handOver(d []byte, from source, before bool) bool {
 		return false
 	}
 	to, ok := w.cfg.CIDs.worker(w.record.CID, len(w.workers))
-	if !ok || to == w.id {
+	return ok && w.pass(d, from, to)
+}
+
+// pass passes the rest of a datagram to another worker.
+func (w *Worker) pass(d []byte, from source, to int) bool {
+	if to == w.id {
 		return false
 	}
 	if len(d) > receiveSize || !w.workers[to].inbox.Put(arrival{from, len(d)}, d...) {
@@ -117,17 +125,20 @@ func (w *Worker) clear(r *record.Record, from source) {
 }
 
 // unnamed handles a record of epoch 1 without a connection id. It belongs to the session of that address, or to the
-// handshake that will replace this session.
-func (w *Worker) unnamed(r *record.Record, from source, received int) (left int) {
+// handshake that will replace this session. passed: another worker got the rest of the datagram, whole.
+func (w *Worker) unnamed(r *record.Record, from source, received int, whole []byte, handedOver bool) (left int, passed bool) {
 	p := w.peers.byAddress[from.addr]
 	if (p == nil || r.Type == record.Handshake) && w.pendingRecord(r, from) {
-		return received
+		return received, false
 	}
 	if p == nil {
+		if to, ok := w.restoredAt[from.addr]; ok && !handedOver && w.pass(whole, from, to) {
+			return 0, true
+		}
 		w.stats.UnknownAddress++
-		return received
+		return received, false
 	}
-	return w.protected(p, r, from, received)
+	return w.protected(p, r, from, received), false
 }
 
 // protected handles a record of a session. received bytes are credited to that session's address; the result is how many of
@@ -143,7 +154,9 @@ func (w *Worker) protected(p *Peer, r *record.Record, from source, received int)
 		w.refused(p, verdict, sequence, from)
 		return received
 	}
-	w.sessions.touch(p, w.peers.touch(p, w.now))
+	renewed := w.peers.touch(p, w.now)
+	w.sessions.touch(p, renewed)
+	w.keepReceived(p, renewed)
 	if newest {
 		moves := w.stats.AddressChanges
 		if w.receivedFrom(p, from); w.stats.AddressChanges != moves {
@@ -184,8 +197,10 @@ func (w *Worker) refused(p *Peer, verdict record.Verdict, sequence uint64, from 
 			w.repeatFinal(p)
 		}
 	case record.Forged:
+		p.keepForged()
 		w.failed(p, from)
 	case record.Spent:
+		p.keepForged()
 		w.spent(p)
 	default:
 		w.stats.Malformed++
@@ -231,6 +246,7 @@ func (w *Worker) refuseRenegotiation(p *Peer) {
 func (w *Worker) sendFinal(p *Peer) {
 	p.finalSent = w.now
 	b := w.out.acquire()
+	p.keepSent()
 	out, err := p.final.Append(p.association, &w.scratch, b[LinkHeadRoom:LinkHeadRoom])
 	if err != nil {
 		w.stats.SendErrors++
@@ -263,6 +279,7 @@ func (w *Worker) drop(p *Peer) {
 	} else {
 		w.sessions.remove(p)
 	}
+	w.release(p)
 	w.stats.Closed++
 	w.handler.Closed(p, w.now)
 }

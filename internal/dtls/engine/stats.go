@@ -11,6 +11,12 @@ type Stats struct {
 	Sessions uint64 `json:"sessions" metric:"_sessions" help:"DTLS sessions and plain peers that the workers remember."`
 	HalfOpen uint64 `json:"half_open" metric:"_half_open" help:"Handshakes under way whose address a cookie has proven."`
 
+	// Of the sessions in Config.Arena.
+	Kept        uint64 `json:"sessions_kept" metric:"_sessions_kept" help:"DTLS sessions that outlive the process."`
+	NotKept     uint64 `json:"sessions_not_kept" metric:"_sessions_not_kept_total" help:"DTLS sessions that end with the process, because the arena had no slot or the identity is longer than 128 bytes."`
+	Restored    uint64 `json:"sessions_restored" metric:"_sessions_restored_total" help:"DTLS sessions taken over from the process before."`
+	RestoreLost uint64 `json:"sessions_restore_lost" metric:"_sessions_restore_lost_total" help:"DTLS sessions of the process before that do not fit this one: no room, or other connection ids."`
+
 	Rounds     uint64 `json:"rounds" metric:"_rounds_total" help:"Rounds of the workers; datagrams per round show how large batches are."`
 	Datagrams  uint64 `json:"datagrams" metric:"_datagrams_total" help:"Datagrams received."`
 	RecordsIn  uint64 `json:"records_in" metric:"_records_in_total" help:"DTLS records received."`
@@ -96,6 +102,10 @@ func (w *Worker) Stats() Stats {
 func (s *Stats) add(o *Stats) {
 	s.Sessions += o.Sessions
 	s.HalfOpen += o.HalfOpen
+	s.Kept += o.Kept
+	s.NotKept += o.NotKept
+	s.Restored += o.Restored
+	s.RestoreLost += o.RestoreLost
 	s.Rounds += o.Rounds
 	s.Datagrams += o.Datagrams
 	s.RecordsIn += o.RecordsIn

@@ -159,6 +159,7 @@ func (w *Worker) transmit(p *Peer, typ record.ContentType, b []byte, start, n in
 		w.out.public(b, b[:n], p.addr, p.local)
 		return true
 	}
+	p.keepSent()
 	sealed, err := p.association.Seal(&w.scratch, typ, b, start, n)
 	if err != nil {
 		w.stats.SendErrors++

@@ -53,6 +53,8 @@ type Worker struct {
 	cidLength int      // -1: none
 	queueHint int      // worker of the other node for which a frame of Foreign is meant
 	returns   *returns // of the engine; nil without a cluster or a wildcard
+	// restoredAt is which worker has a restored session without connection ids. All workers share it, and nothing changes it.
+	restoredAt map[netip.AddrPort]int
 
 	replySource source                // of replyTo
 	sendReply   func(datagram []byte) // reply, as a value

@@ -348,8 +348,12 @@ func TestLostFinalFlight(t *testing.T) {
 }
 
 func TestNoAllocationPerRequest(t *testing.T) {
-	for _, cids := range []bool{true, false} {
-		x := newWire(t, nil)
+	for i, cids := range []bool{true, false, true} {
+		x := newWire(t, func(c *Config) {
+			if i > 0 {
+				c.Arena = newArena(t)
+			}
+		})
 		d := x.mustConnect(addr(1), "dev", cids)
 		x.w.out.publicOut = func([]udpio.Message) {}
 		const runs = 1000
@@ -376,9 +380,17 @@ func TestNoAllocationPerRequest(t *testing.T) {
 }
 
 func BenchmarkRequest(b *testing.B) {
-	for _, n := range []int{64, 512} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			x := newWire(b, nil)
+	for _, c := range []struct {
+		bytes int
+		kept  bool // in an arena
+	}{{64, false}, {64, true}, {512, false}, {512, true}} {
+		b.Run(fmt.Sprintf("%d/kept-%t", c.bytes, c.kept), func(b *testing.B) {
+			n := c.bytes
+			x := newWire(b, func(cfg *Config) {
+				if c.kept {
+					cfg.Arena = newArena(b)
+				}
+			})
 			d := x.mustConnect(addr(1), "dev", true)
 			x.w.out.publicOut = func([]udpio.Message) {}
 			payload := make([]byte, n)

@@ -172,6 +172,18 @@ func (a *Association) Sent() uint64 { return a.next }
 // Newest returns one more than the newest sequence received, 0 if none was.
 func (a *Association) Newest() uint64 { return a.window.Newest() }
 
+// Window returns the replay window.
+func (a *Association) Window() Window { return a.window }
+
+// Resume continues an association that another process has used: sent and forged are at least what its Sent and Forged have returned
+// last, and window is what its Window has. Sequence numbers below sent are never used.
+func (a *Association) Resume(sent, forged uint64, window Window) {
+	a.next, a.forged, a.window = sent, forged, window
+}
+
+// PlaintextLimit returns what LimitPlaintext has set.
+func (a *Association) PlaintextLimit() int { return int(a.limit) }
+
 // LimitPlaintext sets the maximum length in bytes of what Seal encrypts in one record, as the peer has requested (RFC 8449
 // section 4, RFC 6066 section 4). With a connection id that includes the byte of the inner type.
 func (a *Association) LimitPlaintext(n int) { a.limit = uint16(min(n, MaxPlaintext)) }

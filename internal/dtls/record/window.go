@@ -44,3 +44,9 @@ func (w *Window) Newest() uint64 { return w.next }
 
 // Begin marks a sequence and all before it as seen.
 func (w *Window) Begin(sequence uint64) { w.next, w.bits = sequence+1, ^uint64(0) }
+
+// Bits are those of the window: bit i says that the sequence Newest-1-i was seen.
+func (w *Window) Bits() uint64 { return w.bits }
+
+// NewWindow returns a window with what Newest and Bits of another one have returned.
+func NewWindow(newest, bits uint64) Window { return Window{next: newest, bits: bits} }

@@ -1,0 +1,220 @@
+package engine
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/dtls/arena"
+	"github.com/weir-lb/weir/internal/dtls/handshake"
+	"github.com/weir-lb/weir/internal/dtls/record"
+	"github.com/weir-lb/weir/internal/udpio"
+)
+
+// A session with a slot in Config.Arena goes on in the next process. The order of the stores decides what a crash can do:
+//
+//	the send sequence is stored, then the record is sealed, then sent      a sequence number is never used twice
+//	a record opens, the window is stored, then the Handler is called       a record is never handled twice
+//
+// What is lost with a process: handshakes under way, the final flight of a session whose client has sent nothing yet, and the byte
+// budget of an unproven address, which begins at 0 again.
+
+// Kept returns the bytes of the session's slot that belong to the Handler, zero at first; nil: the session ends with the process.
+func (p *Peer) Kept() []byte {
+	if p.kept == nil {
+		return nil
+	}
+	return p.kept.Application()
+}
+
+// keep gives a new session its slot.
+func (w *Worker) keep(p *Peer, keys *record.Keys) {
+	if w.cfg.Arena == nil {
+		return
+	}
+	a := p.association
+	state := arena.State{
+		Suite: a.Suite(), Keys: *keys, ReadCID: a.ReadCID(), WriteCID: a.WriteCID(), Limit: a.PlaintextLimit(),
+		Auth: uint8(p.holder.auth), Identity: p.Identity(), Flags: p.flags(), Established: p.established,
+		Worker: w.id, Active: w.now, Sent: a.Sent(), Forged: a.Forged(), Window: a.Window(), Path: p.pathNow(),
+	}
+	if p.kept = w.cfg.Arena.Put(&state); p.kept == nil {
+		w.stats.NotKept++
+		return
+	}
+	w.stats.Kept++
+}
+
+// release frees the slot of a session that has ended.
+func (w *Worker) release(p *Peer) {
+	if p.kept != nil {
+		w.cfg.Arena.Remove(p.kept)
+		p.kept = nil
+		w.stats.Kept--
+	}
+}
+
+func (p *Peer) flags() (f arena.Flags) {
+	for _, flag := range []struct {
+		on bool
+		is arena.Flags
+	}{{p.hasCID, arena.HasCID}, {p.extended, arena.ExtendedMaster}, {p.secure, arena.Renegotiation}, {p.routable, arena.Routability}} {
+		if flag.on {
+			f |= flag.is
+		}
+	}
+	return f
+}
+
+func (p *Peer) pathNow() arena.Path {
+	return arena.Path{Addr: p.addr, Local: p.local, Proven: !p.unproven}
+}
+
+// keepSent stores that the next sequence number may be used. It is to be called before the record is sealed.
+func (p *Peer) keepSent() {
+	if p.kept != nil {
+		p.kept.Advance(p.association.Sent() + 1)
+	}
+}
+
+// keepReceived stores that a record has come.
+func (w *Worker) keepReceived(p *Peer, renewed bool) {
+	if p.kept == nil {
+		return
+	}
+	p.kept.Received(p.association.Window())
+	if renewed {
+		p.kept.Active(w.now)
+	}
+}
+
+func (p *Peer) keepForged() {
+	if p.kept != nil {
+		p.kept.Forged(p.association.Forged())
+	}
+}
+
+func (p *Peer) keepPath() {
+	if p.kept != nil {
+		p.kept.Move(p.pathNow())
+	}
+}
+
+// restore takes over the sessions of an earlier process, which may have had another number of workers.
+func (e *Engine) restore(now time.Duration) {
+	if e.cfg.Arena == nil {
+		return
+	}
+	all := e.cfg.Arena.Restored()
+	slices.SortFunc(all, func(a, b arena.Restored) int { return cmp.Compare(a.State.Active, b.State.Active) })
+	at := map[netip.AddrPort]int{}
+	for i := range all {
+		r := &all[i]
+		w := e.workers[e.workerOf(&r.State)]
+		w.now = now
+		if p := w.restore(r); p != nil && p.byAddress {
+			at[p.addr] = w.id
+		}
+	}
+	for _, w := range e.workers {
+		w.restoredAt = at
+		w.publish()
+	}
+}
+
+// workerOf returns the worker of a session: the one in the hint of its connection id, else the one that it had.
+func (e *Engine) workerOf(state *arena.State) int {
+	if e.cfg.CIDs != nil && len(state.ReadCID) > 0 {
+		if i, ok := e.cfg.CIDs.worker(state.ReadCID, len(e.workers)); ok {
+			return i
+		}
+	}
+	return state.Worker % len(e.workers)
+}
+
+// restore makes a session of a slot, or frees the slot and returns nil.
+func (w *Worker) restore(r *arena.Restored) *Peer {
+	state := &r.State
+	association, err := record.NewAssociation(state.Suite, &state.Keys, record.Server, state.ReadCID, state.WriteCID)
+	if err != nil || !w.fits(state) {
+		w.stats.RestoreLost++
+		w.cfg.Arena.Remove(r.Session)
+		return nil
+	}
+	association.LimitPlaintext(state.Limit)
+	association.Resume(state.Sent, state.Forged, state.Window)
+	p := &Peer{
+		association: association, kept: r.Session, addr: state.Path.Addr, local: state.Path.Local, unproven: !state.Path.Proven,
+		holder:      holderOf(handshake.Auth(state.Auth), state.Identity, state.Path.Addr),
+		established: state.Established, hasCID: state.Flags&arena.HasCID != 0, extended: state.Flags&arena.ExtendedMaster != 0,
+		secure: state.Flags&arena.Renegotiation != 0, routable: state.Flags&arena.Routability != 0,
+	}
+	w.peers.add(p, min(state.Active, w.now))
+	w.sessions.add(p)
+	r.Session.Assign(w.id)
+	w.stats.Restored++
+	w.stats.Kept++
+	return p
+}
+
+// fits reports whether a session of an earlier process can go on here: there is room, its connection id is of the length that records
+// are parsed with, of this node, and no other session's, as is its address without one.
+func (w *Worker) fits(state *arena.State) bool {
+	if w.server == nil || w.peers.count >= w.cfg.MaxSessions {
+		return false
+	}
+	if len(state.ReadCID) == 0 {
+		return w.peers.byAddress[state.Path.Addr] == nil
+	}
+	if len(state.ReadCID) != w.cidLength || w.peers.byCID[makeKey(state.ReadCID)] != nil {
+		return false
+	}
+	if w.cfg.Cluster == nil {
+		return true
+	}
+	_, own, ok := w.cfg.CIDs.owner(state.ReadCID)
+	return own && ok
+}
+
+// forgetRestored ends the restored session of another worker whose client has made a new one here. Without connection ids the kernel
+// chooses the worker, and it may choose another one when their number has changed.
+func (w *Worker) forgetRestored(addr netip.AddrPort) {
+	to, ok := w.restoredAt[addr]
+	if !ok || to == w.id {
+		return
+	}
+	other := w.workers[to]
+	other.Post(func() {
+		if old := other.peers.byAddress[addr]; old != nil {
+			other.stats.Replaced++
+			old.replaced = true
+			other.drop(old)
+		}
+	})
+}
+
+// listenOrAdopt opens the sockets of a group, or takes over those of an earlier process.
+func listenOrAdopt(cfg udpio.Config, sockets []int) (*udpio.Group, error) {
+	if len(sockets) == 0 {
+		return udpio.Listen(cfg)
+	}
+	return udpio.ListenWith(cfg, sockets)
+}
+
+func closeAll(fds []int) {
+	for _, fd := range fds {
+		_ = unix.Close(fd)
+	}
+}
+
+func descriptors(g *udpio.Group) (fds []int) {
+	if g != nil {
+		for i := range g.Len() {
+			fds = append(fds, g.Conn(i).FD())
+		}
+	}
+	return fds
+}
