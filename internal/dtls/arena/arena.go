@@ -69,7 +69,7 @@ func New(cfg Config, file *os.File) (*Arena, error) {
 			return nil, fmt.Errorf("arena: make a memfd: %w", err)
 		}
 		file = os.NewFile(uintptr(fd), "weir-sessions")
-		if err := unix.Ftruncate(fd, int64(cfg.bytes())); err == nil {
+		if err = unix.Ftruncate(fd, int64(cfg.bytes())); err == nil {
 			_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
 		}
 		if err != nil {

@@ -218,7 +218,9 @@ func TestAddressAndForgeriesGoOn(t *testing.T) {
 	k.stop()
 	e = k.start(1, nil)
 	defer k.stop()
-	p := e.workers[0].peers.oldest
+	restored := make(chan Peer, 1)
+	e.workers[0].Post(func() { restored <- *e.workers[0].peers.oldest })
+	p := <-restored
 	if p.addr != moved.LocalAddr().(*net.UDPAddr).AddrPort() || !p.unproven || p.budget != 0 || p.association.Forged() != 1 || p.Identity() != "dev" {
 		t.Errorf("restored at %v, unproven %t, budget %d, forged %d, identity %q", p.addr, p.unproven, p.budget, p.association.Forged(), p.Identity())
 	}
