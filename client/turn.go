@@ -3,11 +3,8 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"net/url"
-	"time"
 
 	"github.com/weir-lb/weir/api/v1"
 )
@@ -56,46 +53,4 @@ func (c *Client) Import(ctx context.Context, export io.Reader) (*v1.TurnImport, 
 		return nil, err
 	}
 	return answer, nil
-}
-
-// upgradePoll is how often Upgrade looks whether the new process serves.
-const upgradePoll = 10 * time.Millisecond
-
-// Upgrade has a TURN gateway replace itself by the binary at its path, and waits until the new process serves or ctx ends. An error
-// that is an [Error] means that nothing happened.
-func (c *Client) Upgrade(ctx context.Context) (*v1.TurnUpgraded, error) {
-	before, err := c.TurnStatus(ctx)
-	if err != nil {
-		return nil, err
-	}
-	started := time.Now()
-	if _, err := post[v1.TurnUpgradeAnswer](ctx, c, "/upgrade", nil); err != nil {
-		return nil, fmt.Errorf("not upgraded: %w", err)
-	}
-	after, err := c.nextProcess(ctx, before.PID)
-	if err != nil {
-		return nil, err
-	}
-	if after.Handover.Upgrades <= before.Handover.Upgrades {
-		return nil, fmt.Errorf("the new binary did not come to serve: the old one is back, as process %d; its log says why", after.PID)
-	}
-	return &v1.TurnUpgraded{
-		From: before.Version, To: after.Version, PID: after.PID, Seconds: time.Since(started).Seconds(),
-		Records: after.Handover.Journal.Records, Sockets: after.Handover.Sockets, Upgrades: after.Handover.Upgrades,
-	}, nil
-}
-
-// nextProcess waits until a process other than pid answers.
-func (c *Client) nextProcess(ctx context.Context, pid int) (*v1.TurnStatus, error) {
-	for {
-		status, err := c.TurnStatus(ctx)
-		if err == nil && status.PID != pid {
-			return status, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("the new process does not serve; the gateway's log says why: %w", errors.Join(ctx.Err(), err))
-		case <-time.After(upgradePoll):
-		}
-	}
 }

@@ -8,9 +8,49 @@ import (
 // CoAPStatus is the answer of GET /status of `weir coap server`.
 type CoAPStatus struct {
 	Version     string          `json:"version"`     // of the binary
+	PID         int             `json:"pid"`         // of the serving process
+	Handover    CoAPHandover    `json:"keep"`        // sockets and sessions that outlive it
 	Credentials CoAPCredentials `json:"credentials"` // pre-shared keys in use
 	Reverse     CoAPReverse     `json:"reverse"`     // requests and observations of the server at clients
 	Listeners   []CoAPListener  `json:"listeners"`   // plain, DTLS, TCP, TLS, then cluster nodes, each in the configured order
+}
+
+// CoAPHandover is what is stored beyond the life of a process, and what could not be stored.
+type CoAPHandover struct {
+	Supervisor string `json:"supervisor"`      // yes, systemd, gone or none
+	PID        int    `json:"pid,omitempty"`   // of the supervisor; absent: none
+	Starts     int    `json:"starts"`          // starts of a serving process, by this supervisor and its predecessors
+	Upgrades   int    `json:"upgrades"`        // of the binary
+	Last       string `json:"last,omitempty"`  // why the previous process ended; absent: there was none
+	Stored     int    `json:"stored"`          // sockets, and arenas of sessions, that are stored now
+	Capacity   int    `json:"capacity"`        // bound on them
+	Refused    uint64 `json:"refused"`         // that could not be stored: they end with the process
+	State      string `json:"state,omitempty"` // directory with the sessions; absent: none was requested
+	// Unusable is why that directory cannot be written. Absent: it can, or none was requested.
+	Unusable string `json:"state_unusable,omitempty"`
+}
+
+// CoAPUpgraded is the output of `weir coap upgrade --json`.
+type CoAPUpgraded struct {
+	From     string  `json:"from"`     // version
+	To       string  `json:"to"`       // version
+	PID      int     `json:"pid"`      // of the new serving process
+	Seconds  float64 `json:"seconds"`  // from the request until the new process answered
+	Sessions uint64  `json:"sessions"` // of DTLS, that it took over
+	Lost     uint64  `json:"lost"`     // of DTLS, that it did not take over
+	Upgrades int     `json:"upgrades"` // of this server so far
+}
+
+// CoAPUpgradeAnswer is the answer of POST /upgrade: the process will be replaced.
+type CoAPUpgradeAnswer struct {
+	PID int `json:"pid"` // of the process that goes
+}
+
+// CoAPKept says what the DTLS sessions of a listener need to outlive the process, and what became of those of the process before.
+type CoAPKept struct {
+	SlotBytes int `json:"slot_bytes"` // of one session
+	Damaged   int `json:"damaged"`    // sessions that were dropped, because their slot was damaged
+	NoRoom    int `json:"no_room"`    // sessions that were dropped, because fewer are allowed now
 }
 
 // CoAPCredentials are the pre-shared keys in use.
@@ -49,6 +89,7 @@ type CoAPListener struct {
 	Pending    int            `json:"pending"`             // messages that await an acknowledgement or their time
 	Streams    *CoAPStreams   `json:"streams,omitempty"`   // connections over TCP or TLS; absent: the listener has datagrams
 	Cluster    *CoAPCluster   `json:"cluster,omitempty"`   // what went to and came from other nodes; absent: it is no cluster node
+	Kept       *CoAPKept      `json:"kept,omitempty"`      // sessions beyond the process; absent: they end with it, or there are none
 	Nodes      []CoAPNode     `json:"nodes,omitempty"`     // nodes of the cluster, the one that answers first; absent: it is no cluster node
 }
 
@@ -56,6 +97,11 @@ type CoAPListener struct {
 type DTLSCounters struct {
 	Sessions uint64 `json:"sessions"`  // of DTLS, and peers of plain CoAP
 	HalfOpen uint64 `json:"half_open"` // handshakes under way
+
+	Kept        uint64 `json:"sessions_kept"`         // sessions that outlive the process, now
+	NotKept     uint64 `json:"sessions_not_kept"`     // sessions that end with the process: no slot, or a long identity
+	Restored    uint64 `json:"sessions_restored"`     // sessions taken over from the process before
+	RestoreLost uint64 `json:"sessions_restore_lost"` // sessions of the process before that do not fit this one
 
 	Rounds     uint64 `json:"rounds"`         // of the workers; datagrams per round show how large batches are
 	Datagrams  uint64 `json:"datagrams"`      // received

@@ -98,7 +98,7 @@ func mayImport() map[string]may {
 		"coap/stream/streamserver": {ours: "coap/message coap/stream steering/evict steering/heap udpio workers"},
 		"coap/cluster":             {ours: "dtls/engine steering/cid"},
 		"coap/oscore":              {ours: "dtls/record coap/message coap/exchange control/config"},
-		"coap/node":                {ours: "dtls/engine dtls/handshake coap/message coap/exchange coap/resource coap/stream coap/stream/streamserver dtls/credentials coap/cluster steering/evict steering/heap readfile udpio coap/oscore"},
+		"coap/node":                {ours: "dtls/arena dtls/engine dtls/handshake coap/message coap/exchange coap/resource coap/stream coap/stream/streamserver dtls/credentials coap/cluster steering/evict steering/heap readfile udpio coap/oscore"},
 		"coap/client":              {ours: "udpio dtls/client dtls/record dtls/handshake coap/message coap/exchange coap/stream steering/cid steering/heap testbed/measure testbed/procstat api/v1", others: pion + "dtls github.com/fxamacker/cbor"},
 		"coap/browse":              {ours: "coap/client coap/message", others: "github.com/charmbracelet/bubbles/textarea github.com/charmbracelet/bubbles/viewport github.com/charmbracelet/bubbletea github.com/charmbracelet/lipgloss github.com/charmbracelet/x/ansi golang.org/x/term"},
 		"coap/check":               {ours: "api/v1 coap/client coap/message dtls/handshake dtls/record"},
@@ -118,7 +118,7 @@ func mayImport() map[string]may {
 		"bench/demo":               {ours: "api/v1 coap/client control/admin testbed/measure testbed/plot testbed/scratch terminal testbed/programs"},
 		"../web":                   {},
 		// 7
-		"cli":           {ours: "client control/admin control/config privilege readfile terminal testbed/netlab testbed/programs testbed/scratch web", others: cobra},
+		"cli":           {ours: "api/v1 client control/admin handover control/config privilege readfile terminal testbed/netlab testbed/programs testbed/scratch web", others: cobra},
 		"cli/files":     {ours: "api/v1 cli control/config snat terminal turn/gateway turn/stunnerd"},
 		"cli/balancing": {ours: "api/v1 cli control control/admin control/config datapath/ebpf datapath/ebpf/attach datapath/nfqueue datapath/nfqueue/rules datapath/udpnat metrics steering/lb terminal", others: cobra},
 		"cli/measuring": {ours: "cli bench privilege tcpscale terminal testbed/measure", others: cobra},

@@ -133,7 +133,7 @@ func (p coapPath) run(ctx context.Context, cfg CoapConfig) (result *measure.Resu
 	target := addresses[len(addresses)-1]
 	for i := range p.nodes {
 		// One worker for each node: several nodes share the machine's few cores.
-		args := []string{"coap", "server", "--workers", "1"}
+		args := []string{"coap", "server", "--no-supervisor", "--workers", "1"}
 		switch {
 		case p.plain:
 			args = append(args, "--listen", addresses[0].String(), "--dtls", addresses[1].String())

@@ -194,12 +194,12 @@ func (r *floodRun) respond(at netip.AddrPort) error {
 
 func (r *floodRun) startCoap(ctx context.Context) error {
 	r.entry = netip.AddrPortFrom(floodsServer, floodsPort)
-	return r.part(ctx, "server", "coap", "coap", "server", "--workers", "1", "--max-sessions", strconv.Itoa(r.bound(floodsSessions)), "--dtls-only", "--dtls", r.entry.String())
+	return r.part(ctx, "server", "coap", "coap", "server", "--no-supervisor", "--workers", "1", "--max-sessions", strconv.Itoa(r.bound(floodsSessions)), "--dtls-only", "--dtls", r.entry.String())
 }
 
 // startSteered runs a node behind the kernel data path, which finds it by the connection id.
 func (r *floodRun) startSteered(ctx context.Context, hook string) error {
-	err := r.part(ctx, "server", "coap", "coap", "server", "--workers", "1", "--node-id", "1", "--dtls-only", "--dtls", netip.AddrPortFrom(floodsServer, floodsPort).String())
+	err := r.part(ctx, "server", "coap", "coap", "server", "--no-supervisor", "--workers", "1", "--node-id", "1", "--dtls-only", "--dtls", netip.AddrPortFrom(floodsServer, floodsPort).String())
 	if err != nil {
 		return err
 	}
@@ -376,7 +376,7 @@ func (r *floodRun) startAdminLB(ctx context.Context) error {
 }
 
 func (r *floodRun) startAdminCoap(ctx context.Context) error {
-	return r.probed(ctx, "coap", "server", "--workers", "1", "--dtls-only", "--dtls", netip.AddrPortFrom(floodsServer, floodsPort).String())
+	return r.probed(ctx, "coap", "server", "--no-supervisor", "--workers", "1", "--dtls-only", "--dtls", netip.AddrPortFrom(floodsServer, floodsPort).String())
 }
 
 func (r *floodRun) startAdminNAT(ctx context.Context) error {

@@ -83,7 +83,7 @@ func (s *soak) startPrograms(ctx context.Context) error {
 	for i := range len(n.nodes) / 2 {
 		name := "node" + strconv.Itoa(i+1)
 		err := s.start(ctx, "server", name, []string{"weir_coap_engine_sessions", "weir_coap_engine_half_open"},
-			"coap", "server", "--workers", "1", "--max-sessions", strconv.Itoa(s.times(soakSessions)), "--session-idle", soakIdle, "--dtls-cluster", clusterFlag(n.nodes, i))
+			"coap", "server", "--no-supervisor", "--workers", "1", "--max-sessions", strconv.Itoa(s.times(soakSessions)), "--session-idle", soakIdle, "--dtls-cluster", clusterFlag(n.nodes, i))
 		if err != nil {
 			return err
 		}

@@ -49,7 +49,7 @@ func openState(path string) (_ *stateDir, err error) {
 		_ = lock.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			pid := strings.TrimSpace(string(holder[:n]))
-			return nil, fmt.Errorf("process %s uses it, another gateway or one that serves on alone because its supervisor ended; stop it (kill %s) or name another directory", pid, pid)
+			return nil, fmt.Errorf("process %s uses it, another server or one that serves on alone because its supervisor ended; stop it (kill %s) or name another directory", pid, pid)
 		}
 		return nil, fmt.Errorf("lock: %w", err)
 	}

@@ -173,7 +173,7 @@ func (k *Store) refuseLocked(name string, err error) {
 	delete(k.stored, name)
 	if !k.warned {
 		k.warned = true
-		k.log.Warn("socket is not stored; its allocation will not survive this process", "socket", name, "stored", len(k.stored), "error", err)
+		k.log.Warn("socket is not stored; it will not survive this process", "socket", name, "stored", len(k.stored), "error", err)
 	}
 }
 

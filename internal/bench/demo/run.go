@@ -122,7 +122,7 @@ func launch(ctx context.Context, cfg Config, group *programs.Group, dir string) 
 			}
 			members = append(members, fmt.Sprintf("%s;%v;%d", public, ports[2*i+1], i+1))
 		}
-		d, err := programs.StartDaemon(ctx, group, nil, cfg.Binary, dir, fmt.Sprintf("node%d", node+1), "coap", "server", "--dtls-only", "--workers", "1", "--dtls-cluster", strings.Join(members, ","))
+		d, err := programs.StartDaemon(ctx, group, nil, cfg.Binary, dir, fmt.Sprintf("node%d", node+1), "coap", "server", "--no-supervisor", "--dtls-only", "--workers", "1", "--dtls-cluster", strings.Join(members, ","))
 		if d != nil {
 			s.nodes = append(s.nodes, d)
 		}

@@ -23,6 +23,7 @@ func newCoapCommand() *cobra.Command {
 	}
 	cmd.AddCommand(
 		newCoapServerCommand(),
+		newCoapUpgradeCommand(),
 		newObserveCommand(),
 		newDiscoverCommand(),
 		newBrowseCommand(),

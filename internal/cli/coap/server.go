@@ -4,14 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/coap/node"
-	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/control/config"
-	"github.com/weir-lb/weir/internal/metrics"
+	"github.com/weir-lb/weir/internal/handover"
 	"github.com/weir-lb/weir/internal/privilege"
 )
 
@@ -29,6 +29,7 @@ type coapServerFlags struct {
 	nodeID       uint32
 	trusted      []string
 	serve        cli.ServeFlags
+	handover     cli.HandoverFlags
 	check        bool
 	server       node.Config
 }
@@ -44,6 +45,9 @@ func coapServerCommand(f *coapServerFlags) *cobra.Command {
 Resources: /context, /mycontext, /myip, /benchmark, /requests, /reverse-request, /echo, /separate, /.well-known/core. Without --psk-file and --private-key the public identities of
 Californium's sandbox are accepted: cali.* with .fornium, Client_identity with secretPSK, password with sesame. They are
 no secret: use --psk-file for anything but tests.
+
+A supervisor process holds sockets and sessions: a crash, kill -9 or 'weir coap upgrade' ends no DTLS session. SIGTERM ends them all,
+each with an alert to its client, unless there is --state.
 
 --dtls-cluster lists the nodes of a cluster as DTLS-ADDRESS;MANAGEMENT-ADDRESS;ID, separated by commas. A node of another process
 has --- in place of its DTLS address. In a cluster the plain listener and the DTLS listener outside of it open only when
@@ -88,6 +92,7 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 	cli.DurationVar(flags, &f.groups.Leisure, "leisure", 0, "answers to a group leave at a random time within this (default 5s); implies --multicast")
 	f.californium.add(flags)
 	f.serve.Add(cmd, cli.CoapPart())
+	f.handover.Add(cmd, "DTLS sessions", "the DTLS sessions, which a start after the end of every process goes on with: their keys are in it, so it belongs on a tmpfs")
 	flags.BoolVar(&f.check, "check", false, "check configuration and credentials, open nothing")
 	return cmd
 }
@@ -109,21 +114,37 @@ func runCoapServer(cmd *cobra.Command, f *coapServerFlags) error {
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), "configuration is fine")
 		return err
 	}
+	if handover.Probing() {
+		return f.handover.Run(cmd, log, nil)
+	}
 	privilege.WarnKeyFile(log, "PSK file", cfg.PSKFile)
 	privilege.WarnKeyFile(log, "private key", cfg.PrivateKey)
 	privilege.WarnKeyFile(log, "OSCORE contexts", cfg.OSCOREFile)
+	return f.handover.Run(cmd, log, func(ctx context.Context, k *handover.Store) error { return serveCoap(ctx, cmd.Context(), k, f, cfg) })
+}
+
+// serveCoap runs in the serving process. ctx ends when another process goes on with the sessions, signalled after a signal to end.
+func serveCoap(ctx, signalled context.Context, k *handover.Store, f *coapServerFlags, cfg node.Config) error {
+	log := cfg.Log
+	if cli.Stores(k) {
+		cfg.Store = k
+	}
 	server, err := node.Open(cfg)
 	if err != nil {
 		return err
 	}
-	if n, line := server.ShortKeys(); n > 0 {
-		log.Warn("keys of fewer than 16 bytes can be guessed (RFC 9257 section 6)", "file", cfg.PSKFile, "keys", n, "first_line", line, "remedy", "head -c 16 /dev/urandom | base64")
+	if dropped := k.DropUntaken(); dropped > 0 {
+		log.Info("sockets and sessions of listeners that are no longer configured are dropped", "descriptors", dropped)
 	}
-	if address := cfg.PublicDemo(); address != "" {
-		log.Warn("everybody knows the demo credentials, and other machines reach this address", "address", address, "remedy", "--psk-file, or --dtls 127.0.0.1:5784 for tests")
-	}
+	warnOfKeys(log, server, &cfg)
 	server.LogStart(log)
-	parts := []cli.Loop{server.Run}
+	parts := []cli.Loop{server.Run, func(ctx context.Context) error {
+		server.Respond()
+		k.Ready()
+		k.Watch(ctx, server.Respond)
+		<-ctx.Done()
+		return nil
+	}}
 	reload := func() {
 		if err := server.ReloadCredentials(); err != nil {
 			log.Error("keys and certificates not taken over, those before them stay", "error", err)
@@ -141,11 +162,18 @@ func runCoapServer(cmd *cobra.Command, f *coapServerFlags) error {
 			return file.Watch(ctx, seen, func([]byte, error) { reload() })
 		})
 	}
-	err = cli.Serve(cmd.Context(), f.serve, log, admin.Config{
-		Ready:   server.Ready,
-		Status:  func() any { return server.Status() },
-		Metrics: func() []metrics.Sample { return metrics.Of(server.Status()) },
-	}, reload, parts...)
+	running, end := untilEnd(ctx, signalled, server, k)
+	defer end()
+	err = cli.Serve(running, f.serve, log, coapAdmin(server, k), reload, parts...)
 	log.Info("stopped")
 	return errors.Join(err, server.Close())
+}
+
+func warnOfKeys(log *slog.Logger, server *node.Node, cfg *node.Config) {
+	if n, line := server.ShortKeys(); n > 0 {
+		log.Warn("keys of fewer than 16 bytes can be guessed (RFC 9257 section 6)", "file", cfg.PSKFile, "keys", n, "first_line", line, "remedy", "head -c 16 /dev/urandom | base64")
+	}
+	if address := cfg.PublicDemo(); address != "" {
+		log.Warn("everybody knows the demo credentials, and other machines reach this address", "address", address, "remedy", "--psk-file, or --dtls 127.0.0.1:5784 for tests")
+	}
 }

@@ -33,7 +33,7 @@ type gatewayFlags struct {
 	unproven     int
 	drainTimeout time.Duration
 	serve        cli.ServeFlags
-	handover     handoverFlags
+	handover     cli.HandoverFlags
 }
 
 func newTurnGatewayCommand() *cobra.Command {
@@ -75,7 +75,7 @@ allocations, an end when the last one is gone or after --drain-timeout; a second
 	cli.OldFlag(cmd, "dry-run", "d", "check") // of stunnerd
 	cli.DurationVar(flags, &f.drainTimeout, "drain-timeout", 0, "the longest wait for allocations to end after SIGTERM; wins over drain.timeout")
 	f.serve.Add(cmd, cli.TurnPart())
-	f.handover.add(cmd)
+	f.handover.Add(cmd, "allocations", "what a start after the end of every process takes up again")
 	return cmd
 }
 
@@ -126,7 +126,7 @@ func runTurnGateway(cmd *cobra.Command, f *gatewayFlags, args []string) error {
 		}
 		return files.PrintGateway(cmd.OutOrStdout(), &summary)
 	}
-	return f.handover.run(cmd, log, func(ctx context.Context, k *handover.Store) error {
+	return f.handover.Run(cmd, log, func(ctx context.Context, k *handover.Store) error {
 		return serveGateway(ctx, k, source, log, levels, cmd.Flags().Changed("drain-timeout"))
 	})
 }

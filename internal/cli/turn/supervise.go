@@ -1,14 +1,9 @@
 package turn
 
 import (
-	"context"
-	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"os"
-
-	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli"
@@ -18,66 +13,9 @@ import (
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
-// handoverFlags are --no-supervisor and --state of the gateway.
-type handoverFlags struct {
-	single bool
-	state  string
-}
-
-func (f *handoverFlags) add(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&f.single, "no-supervisor", false, "serve in this one process: a crash or an upgrade ends allocations, unless systemd's descriptor store or --state keeps them")
-	cmd.Flags().StringVar(&f.state, "state", "", "directory, made if missing, with what a start after the end of every process takes up again")
-}
-
-// run calls serve in the serving process: a child of this process, restarted whenever it ends, or with --no-supervisor
-// this process. All work of the command belongs in serve, which calls k.Ready when it serves. Its ctx ends when a successor is about to
-// take over: serve then ends at once and leaves the allocations unchanged. Signals do not end ctx: see turnSignals.
-func (f *handoverFlags) run(cmd *cobra.Command, log *slog.Logger, serve func(ctx context.Context, k *handover.Store) error) error {
-	if handover.Probing() {
-		_, err := fmt.Fprintln(cmd.OutOrStdout(), handover.Protocol())
-		return err
-	}
-	if !f.single && !handover.Supervised() {
-		cli.SignalsOf(cmd.Context()).Ending.Drain() // the serving process decides, and the supervisor ends with it
-		path, err := os.Executable()
-		if err != nil {
-			return fmt.Errorf("find the own binary: %w", err)
-		}
-		code, err := handover.Supervise(handover.Config{Path: path, Args: os.Args, Log: log})
-		if err != nil {
-			return err
-		}
-		if code != 0 {
-			return &cli.ExitError{Code: code} // the child has reported the reason
-		}
-		return nil
-	}
-	err := f.serve(cmd.Context(), log, serve)
-	handover.Leaving() // not deferred: a panic is a crash
-	return err
-}
-
-func (f *handoverFlags) serve(ctx context.Context, log *slog.Logger, serve func(ctx context.Context, k *handover.Store) error) error {
-	k, err := handover.Open(handover.Options{State: f.state, Log: log})
-	if err != nil {
-		return cli.UsageError(err)
-	}
-	defer k.Close()
-	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	defer cancel()
-	go func() {
-		select {
-		case <-k.HandOver():
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return serve(ctx, k)
-}
-
 // gatewayStore is where a gateway stores its sockets and records; nil if nothing would be stored.
 func gatewayStore(k *handover.Store) gateway.Store {
-	if s := k.Stats(); s.Supervisor == "none" && s.State == "" {
+	if !cli.Stores(k) {
 		return nil
 	}
 	return k

@@ -25,6 +25,11 @@ type Config struct {
 	MaxMessage int // longest message kept for retransmission, in bytes; default 16384
 	LogBytes   int // stored answers to unsafe requests; default 16 MiB, taken from the system only as it fills
 
+	// Log is where the answers are stored instead, LogSize bytes that outlive the process, zero at first; LogNumber tells it from the logs of
+	// other Endpoints that sessions may come from (Endpoint.Adopt). nil: memory of its own.
+	Log       []byte
+	LogNumber int
+
 	Seed uint64 // of message ids and back-off; 0 has no special meaning
 	// Supported names the critical options that the Handler (requests) or Events (responses) understands; nil: none.
 	Supported message.Supported

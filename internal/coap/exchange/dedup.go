@@ -1,6 +1,9 @@
 package exchange
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // Ring is how many of a peer's message ids are remembered; the oldest make room.
 const Ring = 32
@@ -13,6 +16,7 @@ const (
 	memoryStored               // answer as before, from the log
 	memoryAck                  // acknowledge again: separate response, or a response of the peer
 	memorySilent               // drop: a Non, or its answer could not be stored
+	memoryBegun                // the Handler has not returned yet
 )
 
 // ring holds recent message ids. The ids are adjacent in memory, so that a look-up reads one cache line of them.
@@ -23,6 +27,11 @@ type ring struct {
 	size  [Ring]uint16
 	how   [Ring]memory
 	next  uint8
+
+	// Of the session, for the process after this one: see Endpoint.Adopt.
+	started bool
+	mid     uint16 // the newest message id towards the peer
+	log     uint16 // in whose log pos is
 }
 
 // tick is the unit in which the ring counts time, so that 32 bits last for years.
@@ -66,10 +75,12 @@ const logUnit = 16
 // answerLog stores answers one after the other and overwrites the oldest ones: no list, no search, bounded by its size.
 type answerLog struct {
 	buf  []byte
-	head uint64 // bytes ever written, a multiple of logUnit
+	head *uint64 // bytes ever written, a multiple of logUnit
 }
 
-func newAnswerLog(size int) answerLog { return answerLog{buf: make([]byte, size/logUnit*logUnit)} }
+func newAnswerLog(size int) answerLog {
+	return answerLog{buf: make([]byte, size/logUnit*logUnit), head: new(uint64)}
+}
 
 // put copies answer into the log; ok is false when it can never fit.
 func (l *answerLog) put(answer []byte) (pos uint32, ok bool) {
@@ -78,21 +89,24 @@ func (l *answerLog) put(answer []byte) (pos uint32, ok bool) {
 	if need > size || len(answer) > 0xffff {
 		return 0, false
 	}
-	if at := l.head % size; at+need > size { // answers do not wrap: skip the rest
-		l.head += size - at
+	at := *l.head
+	if at%size+need > size { // answers do not wrap: skip the rest
+		at += size - at%size
 	}
-	copy(l.buf[l.head%size:], answer)
-	pos = uint32(l.head / logUnit)
-	l.head += need
-	return pos, true
+	atomic.StoreUint64(l.head, at+need) // first: whatever the copy overwrites is too old from here on, also for the next process
+	copy(l.buf[at%size:], answer)
+	return uint32(at / logUnit), true
 }
 
 // get returns a stored answer, or nil when it was overwritten.
 func (l *answerLog) get(pos uint32, size uint16) []byte {
-	age := uint64(uint32(l.head/logUnit)-pos) * logUnit
-	if age == 0 || age > uint64(len(l.buf)) {
+	age := uint64(uint32(*l.head/logUnit)-pos) * logUnit
+	if age == 0 || age > min(uint64(len(l.buf)), *l.head) {
 		return nil
 	}
-	start := (l.head - age) % uint64(len(l.buf))
+	start := (*l.head - age) % uint64(len(l.buf))
+	if start+uint64(size) > uint64(len(l.buf)) { // of another process that wrote nonsense
+		return nil
+	}
 	return l.buf[start : start+uint64(size)]
 }

@@ -70,6 +70,9 @@ func New(cfg Config, sender Sender, handler Handler, events Events) *Endpoint {
 	e.random = cfg.Seed*0x9e3779b97f4a7c15 + 0x6a09e667f3bcc909
 	if handler != nil {
 		e.log = newAnswerLog(max(cfg.LogBytes, logUnit))
+		if cfg.Log != nil {
+			e.log = answerLogIn(cfg.Log)
+		}
 	}
 	return e
 }
@@ -187,14 +190,14 @@ func (e *Endpoint) receiveRequest(s *Session, m *message.Message, out []byte, no
 		}
 		switch s.ring.how[slot] {
 		case memoryStored:
-			if answer := e.log.get(s.ring.pos[slot], s.ring.size[slot]); answer != nil && len(answer) <= cap(out) {
+			if answer := e.stored(s, slot); answer != nil && len(answer) <= cap(out) {
 				return append(out, answer...)
 			}
 			e.counters.Forgotten++
 			return out
 		case memoryAck:
 			return appendEmpty(out, message.Ack, m.ID)
-		case memorySilent:
+		case memorySilent, memoryBegun:
 			e.counters.Forgotten++
 			return out
 		}
@@ -204,7 +207,7 @@ func (e *Endpoint) receiveRequest(s *Session, m *message.Message, out []byte, no
 	if m.Type == message.Non {
 		lifetime = e.cfg.NonLifetime
 	}
-	slot, early := s.ring.add(m.ID, memorySilent, now, lifetime)
+	slot, early := s.ring.add(m.ID, memoryBegun, now, lifetime)
 	if early {
 		e.counters.Overwritten++
 	}
@@ -304,20 +307,23 @@ func (e *Endpoint) execute(s *Session, m *message.Message, r *Reply, out []byte,
 func (e *Endpoint) serve(s *Session, m *message.Message, slot int, out []byte, now time.Duration) []byte {
 	r := &e.reply
 	answer := e.execute(s, m, r, out, now)
+	remember := &s.ring.how[slot] // set once: see Adopt
 	if answer == nil {
+		*remember = memorySilent
 		return out
 	}
 	if r.probe {
 		e.probe(s, r, now)
 	}
-	remember := &s.ring.how[slot]
 	switch {
 	case r.silent && m.Type == message.Con:
 		*remember = memoryAck
 		return appendEmpty(out, message.Ack, m.ID)
 	case r.silent:
+		*remember = memorySilent
 		return out
 	case m.Type == message.Non:
+		*remember = memorySilent
 		setMID(answer, e.NextID(s))
 		if r.separate {
 			e.later(s, answer, message.Non, r, now)
@@ -333,8 +339,10 @@ func (e *Endpoint) serve(s *Session, m *message.Message, slot int, out []byte, n
 		return answer
 	}
 	if pos, ok := e.log.put(answer); ok {
-		*remember, s.ring.pos[slot], s.ring.size[slot] = memoryStored, pos, uint16(len(answer))
+		s.ring.pos[slot], s.ring.size[slot] = pos, uint16(len(answer))
+		*remember = memoryStored
 	} else {
+		*remember = memorySilent
 		e.counters.TooLarge++
 	}
 	return answer

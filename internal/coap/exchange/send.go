@@ -12,6 +12,9 @@ func (e *Endpoint) NextID(s *Session) uint16 {
 		s.started, s.mid = true, uint16(e.rand()>>48)
 	}
 	s.mid++
+	if s.ring != nil {
+		s.ring.started, s.ring.mid = true, s.mid
+	}
 	return s.mid
 }
 

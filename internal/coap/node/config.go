@@ -88,6 +88,9 @@ type Config struct {
 	// Resumption is what several nodes share to resume DTLS sessions; nil: this node has its own, if Resume says so.
 	Resumption *handshake.Resumption `yaml:"-"`
 
+	// Store holds sockets and sessions beyond the process; nil: they end with it.
+	Store Store `yaml:"-"`
+
 	Version string       `yaml:"-"` // the "server" line of /context is "Weir " and this
 	Log     *slog.Logger `yaml:"-"`
 }

@@ -45,12 +45,17 @@ type handler struct {
 }
 
 func newHandler(l *listener, w worker, seed uint64) *handler {
+	return newHandlerWith(l, w, seed, 0, nil)
+}
+
+// newHandlerWith is newHandler with a log of answers that outlives the process, and its number; nil: one that does not.
+func newHandlerWith(l *listener, w worker, seed uint64, number int, log []byte) *handler {
 	h := &handler{core: core{listener: l, worker: w, wake: engine.Never}, worker: w, echoes: newEchoes(l.echo)}
 	h.server = resource.New(resource.Config{Tree: l.tree, Guard: guard{h}, Exponent: l.exponent, Post: w.Post, Wake: h.wakeAt, Overhead: oscore.Overhead})
 	requests, supported := h.protect(h, maxDatagram)
 	h.endpoint = exchange.New(exchange.Config{
 		AckTimeout: l.cfg.AckTimeout, Seed: seed, Supported: supported, Proven: h.reached, Notified: h.server.Notified, Unmatched: h.notification,
-		Multicast: resource.IsDiscovery, Leisure: l.cfg.Multicast.leisure(), // other resources need a reason to answer a group (RFC 7252 section 11.3)
+		Log: log, LogNumber: number, Multicast: resource.IsDiscovery, Leisure: l.cfg.Multicast.leisure(), // other resources need a reason to answer a group (RFC 7252 section 11.3)
 	}, h, requests, h)
 	h.server.Bind(h.endpoint)
 	return h

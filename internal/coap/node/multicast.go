@@ -213,6 +213,7 @@ func (h *handler) sessionOf(p *engine.Peer) *session {
 		s = &session{peer: p, core: &h.core}
 		s.Owner, s.Peer = s, &s.Session
 		p.State = s
+		h.adopt(s)
 	}
 	return s
 }

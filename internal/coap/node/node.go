@@ -17,6 +17,7 @@ import (
 	"github.com/weir-lb/weir/internal/coap/oscore"
 	"github.com/weir-lb/weir/internal/coap/resource"
 	"github.com/weir-lb/weir/internal/coap/stream/streamserver"
+	"github.com/weir-lb/weir/internal/dtls/arena"
 	"github.com/weir-lb/weir/internal/dtls/engine"
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 )
@@ -29,6 +30,7 @@ type Node struct {
 	extended  *extended
 	contexts  *oscore.Table // of OSCORE; nil without
 	diagnosis diagnosis
+	names     map[string]int // listeners by their name in the Store
 	keys      keys
 	resume    *handshake.Resumption // nil: DTLS sessions are not resumed
 	ran       atomic.Bool
@@ -58,6 +60,11 @@ type listener struct {
 	member    *groupMember   // of the first worker; nil without Config.Multicast
 	groups    []*groupSocket // of the member
 
+	stored          string // name in the Store
+	arena           *arena.Arena
+	kept            *KeptStatus // nil without an arena
+	held, heldLinks int         // sockets that the Store had
+
 	mu       sync.Mutex
 	handlers []*core // by creation; guarded by mu
 	shares   []share // last counters of each handler; guarded by mu
@@ -69,7 +76,7 @@ func Open(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	cfg = cfg.WithDefaults()
-	n := &Node{cfg: cfg, generation: 1, extended: newExtended(time.Now, cfg.EchoDelay)}
+	n := &Node{cfg: cfg, generation: 1, names: map[string]int{}, extended: newExtended(time.Now, cfg.EchoDelay)}
 	if err := n.loadKeys(); err != nil {
 		return nil, err
 	}
@@ -173,9 +180,13 @@ func (n *Node) listen(l *listener, addr netip.AddrPort) (err error) {
 	if l.cluster != nil {
 		cfg.Cluster, cfg.Link = l.cluster, l.cluster.Link()
 	}
+	l.stored = n.storedName(l, addr.String())
+	n.takeOver(l, &cfg)
 	if l.engine, err = engine.Open(cfg); err != nil {
+		l.closeArena()
 		return err
 	}
+	n.hold(l)
 	n.listeners = append(n.listeners, l)
 	return n.join(l)
 }
@@ -213,7 +224,7 @@ func (n *Node) listenStream(l *listener, addr netip.AddrPort) (err error) {
 
 // newHandler is called by the engine, once per worker.
 func (l *listener) newHandler(w *engine.Worker) engine.Handler {
-	h := newHandler(l, w, randomSeed())
+	h := newHandlerWith(l, w, randomSeed(), w.ID(), l.keptLog(w.ID()))
 	l.add(&h.core)
 	if l.member == nil && l.cfg.Multicast != nil && !l.secure {
 		l.member = &groupMember{worker: w, handler: h, out: make([]byte, 0, groupAnswer)}
@@ -261,6 +272,7 @@ func (n *Node) Close() error {
 	if n.ran.Swap(true) {
 		return nil
 	}
+	n.Leave() // the next process may come to serve
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return n.run(ctx)
@@ -300,6 +312,9 @@ func (n *Node) run(ctx context.Context) error {
 		}
 	}
 	group.Wait()
+	for _, l := range n.listeners {
+		l.closeArena()
+	}
 	return errors.Join(failures...)
 }
 

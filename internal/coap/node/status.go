@@ -15,9 +15,25 @@ import (
 // Status is a snapshot of a node. It holds no secrets: no keys, no identities, no addresses of clients.
 type Status struct {
 	Version     string            `json:"version"`
+	PID         int               `json:"pid"` // set by the caller of Status, as Handover
+	Handover    HandoverStatus    `json:"keep" metric:"weir_coap"`
 	Credentials CredentialsStatus `json:"credentials" metric:"weir_coap_credentials"`
 	Reverse     ReverseStatus     `json:"reverse" metric:"weir_coap_reverse"`
 	Listeners   []ListenerStatus  `json:"listeners" metric:""` // in the order of Addresses
+}
+
+// HandoverStatus is what is stored beyond the life of a process.
+type HandoverStatus struct {
+	Supervisor string `json:"supervisor" metric:"_supervisor_gone" when:"gone" help:"1 if the supervisor has ended: no program restarts the server."` // yes, systemd, gone, none
+	PID        int    `json:"pid,omitempty"`                                                                                                          // of the supervisor
+	Starts     int    `json:"starts" metric:"_starts" help:"Serving processes that the supervisor has started."`
+	Upgrades   int    `json:"upgrades"`       // of the binary
+	Last       string `json:"last,omitempty"` // why the previous process ended
+	Stored     int    `json:"stored" metric:"_kept_descriptors" help:"Sockets, and arenas of sessions, that the supervisor holds."`
+	Capacity   int    `json:"capacity"` // maximum of them
+	Refused    uint64 `json:"refused" metric:"_kept_descriptors_refused_total" help:"Sockets and arenas that end with the process: the supervisor was full or late."`
+	State      string `json:"state,omitempty"`
+	Unusable   string `json:"state_unusable,omitempty" metric:"_state_unusable" help:"1 if the directory of --state cannot be written: sessions do not outlive all processes."`
 }
 
 // ReverseStatus counts what /reverse-request and /reverse-observe have clients asked for, on all listeners.
@@ -64,7 +80,8 @@ type ListenerStatus struct {
 	Pending   int                  `json:"pending" metric:"weir_coap_exchange_pending" help:"Messages that await an acknowledgement or their time."` // messages awaiting an acknowledgement or their time
 	Streams   *streamserver.Stats  `json:"streams,omitempty" metric:"weir_coap_streams"`                                                             // over TCP and TLS
 	Cluster   *cluster.Stats       `json:"cluster,omitempty" metric:"weir_coap_cluster"`
-	Nodes     []cluster.NodeStatus `json:"nodes,omitempty"` // the other nodes as this one sees them
+	Kept      *KeptStatus          `json:"kept,omitempty" metric:"weir_coap_kept"` // over DTLS, with what outlives the process
+	Nodes     []cluster.NodeStatus `json:"nodes,omitempty"`                        // the other nodes as this one sees them
 }
 
 // statusWait bounds how long Status waits for a busy worker. After that it uses the worker's last known counters.
@@ -96,7 +113,7 @@ func (n *Node) Status() Status {
 	for i, l := range n.listeners {
 		s := ListenerStatus{Address: addresses[i]}
 		if l.engine != nil {
-			s.Engine = l.engine.Stats()
+			s.Engine, s.Kept = l.engine.Stats(), l.kept
 		} else {
 			streams := l.streams.Stats()
 			s.Streams = &streams

@@ -58,27 +58,30 @@ type Restored struct {
 	Session *Session
 }
 
-// New makes an arena in file, or in a new memfd if file is nil. It owns the file.
-func New(cfg Config, file *os.File) (*Arena, error) {
-	if err := cfg.validate(); err != nil {
-		return nil, err
+// NewMemory makes a memfd for New.
+func NewMemory() (*os.File, error) {
+	fd, err := unix.MemfdCreate("weir-sessions", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("arena: make a memfd: %w", err)
 	}
+	return os.NewFile(uintptr(fd), "weir-sessions"), nil
+}
+
+// New makes an arena in file, or in a new memfd if file is nil. It owns the file, also after an error. What was in it is lost.
+func New(cfg Config, file *os.File) (*Arena, error) {
 	if file == nil {
-		fd, err := unix.MemfdCreate("weir-sessions", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-		if err != nil {
-			return nil, fmt.Errorf("arena: make a memfd: %w", err)
+		var err error
+		if file, err = NewMemory(); err != nil {
+			return nil, err
 		}
-		file = os.NewFile(uintptr(fd), "weir-sessions")
-		if err = unix.Ftruncate(fd, int64(cfg.bytes())); err == nil {
-			_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
-		}
-		if err != nil {
-			_ = file.Close()
-			return nil, fmt.Errorf("arena: size a memfd to %d bytes: %w", cfg.bytes(), err)
-		}
-	} else if err := errors.Join(file.Truncate(0), file.Truncate(int64(cfg.bytes()))); err != nil {
+	}
+	err := cfg.validate()
+	if err == nil {
+		err = size(file, int64(cfg.bytes()))
+	}
+	if err != nil {
 		_ = file.Close()
-		return nil, fmt.Errorf("arena: size %s: %w", file.Name(), err)
+		return nil, err
 	}
 	a, err := mapFile(cfg, file)
 	if err != nil {
@@ -96,6 +99,17 @@ func New(cfg Config, file *os.File) (*Arena, error) {
 	h.sum = h.checksum()
 	a.startClock()
 	return a, nil
+}
+
+// size makes a file one of so many zeros, which cannot shrink any more if it is a memfd.
+func size(file *os.File, bytes int64) error {
+	if err := errors.Join(file.Truncate(0), file.Truncate(bytes)); err != nil {
+		return fmt.Errorf("arena: size %s to %d bytes: %w", file.Name(), bytes, err)
+	}
+	if _, err := unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EPERM) { // these of a file: see Sealed
+		return fmt.Errorf("arena: seal %s: %w", file.Name(), err)
+	}
+	return nil
 }
 
 func magic() [8]byte { return [8]byte{'w', 'e', 'i', 'r', 'D', 'T', 'L', 'S'} }

@@ -279,7 +279,7 @@ func (w *Worker) drop(p *Peer) {
 	} else {
 		w.sessions.remove(p)
 	}
-	w.release(p)
 	w.stats.Closed++
 	w.handler.Closed(p, w.now)
+	w.release(p)
 }

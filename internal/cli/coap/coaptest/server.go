@@ -28,7 +28,7 @@ func Start(t testing.TB, listeners int, args ...string) *Server {
 	ctx, cancel := context.WithCancel(context.Background())
 	logRead, logWrite := io.Pipe()
 	root := clitest.Root()
-	root.SetArgs(append([]string{"coap", "server", "--log", "json", "--admin", "127.0.0.1:0", "--admin-token-file", clitest.TokenFile(t)}, args...))
+	root.SetArgs(append([]string{"coap", "server", "--no-supervisor", "--log", "json", "--admin", "127.0.0.1:0", "--admin-token-file", clitest.TokenFile(t)}, args...))
 	root.SetErr(logWrite)
 	done := make(chan error, 1)
 	go func() {

@@ -1,0 +1,210 @@
+package node
+
+import (
+	"cmp"
+	"os"
+	"runtime"
+	"strconv"
+	"sync"
+
+	"github.com/weir-lb/weir/internal/coap/exchange"
+	"github.com/weir-lb/weir/internal/dtls/arena"
+	"github.com/weir-lb/weir/internal/dtls/engine"
+)
+
+// Store holds what outlives the process, as package handover does: descriptors by name, and files.
+type Store interface {
+	// Take returns the descriptor that an earlier process stored, once.
+	Take(name string) (fd int, ok bool)
+	// Hold stores a duplicate, in place of an earlier one of that name.
+	Hold(name string, fd int) error
+	Drop(name string)
+	// OpenState opens a file that outlives every process, and ReplaceState one that install puts in its place; nil: there are none.
+	OpenState(name string) (*os.File, error)
+	ReplaceState(name string) (file *os.File, install func() error, err error)
+}
+
+// What is stored of a listener, with the number of the worker behind it.
+const (
+	storedSocket = "/socket/"
+	storedLink   = "/link/"
+	storedArena  = "/sessions"
+)
+
+// storedName names a listener in the Store, by its configured address: the port may be 0. Several at the same one are numbered.
+func (n *Node) storedName(l *listener, address string) string {
+	kind := "coap"
+	if l.secure {
+		kind = "coaps"
+	}
+	if l.cluster != nil {
+		kind = "node" + strconv.FormatUint(uint64(*l.nodeID), 10)
+	}
+	name := kind + "/" + address
+	n.names[name]++
+	return name + "/" + strconv.Itoa(n.names[name])
+}
+
+// takeOver adds to cfg what an earlier process has left of the listener.
+func (n *Node) takeOver(l *listener, cfg *engine.Config) {
+	if n.cfg.Store == nil {
+		return
+	}
+	cfg.Workers = cmp.Or(cfg.Workers, runtime.GOMAXPROCS(0))
+	cfg.Sockets, l.held = n.takeAll(l.stored + storedSocket)
+	cfg.LinkSockets, l.heldLinks = n.takeAll(l.stored + storedLink)
+	if !l.secure {
+		return
+	}
+	size := arena.Config{
+		Slots: cfg.Workers * cmp.Or(cfg.MaxSessions, defaultSessions), Application: exchange.MemorySize,
+		Blocks: cfg.Workers, BlockSize: exchange.LogSize, Version: exchange.MemoryVersion,
+	}
+	var loss arena.Loss
+	var err error
+	if l.arena, loss, err = n.openArena(l, size); err != nil {
+		n.cfg.Log.Error("DTLS sessions will not outlive this process", "listener", l.stored, "error", err)
+		return
+	}
+	cfg.Arena = l.arena
+	l.kept = &KeptStatus{SlotBytes: l.arena.SlotSize(), Damaged: loss.Damaged, NoRoom: loss.NoRoom}
+}
+
+// defaultSessions is that of engine.Config.MaxSessions.
+const defaultSessions = 65536
+
+func (n *Node) takeAll(prefix string) (fds []int, count int) {
+	for {
+		fd, ok := n.cfg.Store.Take(prefix + strconv.Itoa(len(fds)))
+		if !ok {
+			return fds, len(fds)
+		}
+		fds = append(fds, fd)
+	}
+}
+
+// openArena opens the arena of an earlier process, or makes one.
+func (n *Node) openArena(l *listener, size arena.Config) (a *arena.Arena, loss arena.Loss, err error) {
+	name := l.stored + storedArena
+	file, err := n.storedArena(name)
+	if err != nil || file == nil {
+		return nil, loss, err
+	}
+	if info, err := file.Stat(); err == nil && info.Size() == 0 {
+		a, err = arena.New(size, file)
+		return a, loss, err
+	}
+	var install func() error
+	a, loss, err = arena.Open(size, file, func() (file *os.File, err error) {
+		file, install, err = n.cfg.Store.ReplaceState(name)
+		return file, err
+	})
+	if err == nil && install != nil {
+		err = install()
+	}
+	if err != nil {
+		n.cfg.Log.Error("the DTLS sessions of the process before are lost", "listener", l.stored, "error", err)
+		if file, err = n.cfg.Store.OpenState(name); err == nil {
+			a, err = arena.New(size, file)
+		}
+		return a, arena.Loss{}, err
+	}
+	if loss != (arena.Loss{}) {
+		n.cfg.Log.Error("some DTLS sessions of the process before are lost", "listener", l.stored, "damaged", loss.Damaged, "no_room", loss.NoRoom)
+	}
+	return a, loss, nil
+}
+
+// storedArena returns the file of an arena. It is empty if there was none.
+func (n *Node) storedArena(name string) (*os.File, error) {
+	file, err := n.cfg.Store.OpenState(name)
+	if err != nil || file != nil {
+		return file, err
+	}
+	if fd, ok := n.cfg.Store.Take(name); ok {
+		return os.NewFile(uintptr(fd), "sessions"), nil
+	}
+	return arena.NewMemory()
+}
+
+// hold stores what the listener has, for the next process.
+func (n *Node) hold(l *listener) {
+	if n.cfg.Store == nil {
+		return
+	}
+	public, link := l.engine.Descriptors()
+	n.holdAll(l.stored+storedSocket, public, l.held)
+	n.holdAll(l.stored+storedLink, link, l.heldLinks)
+	if l.arena != nil && l.arena.Sealed() { // not a file of the state directory
+		n.holdOne(l.stored+storedArena, int(l.arena.File().Fd()))
+	}
+}
+
+func (n *Node) holdAll(prefix string, fds []int, before int) {
+	for i, fd := range fds {
+		n.holdOne(prefix+strconv.Itoa(i), fd)
+	}
+	for i := len(fds); i < before; i++ {
+		n.cfg.Store.Drop(prefix + strconv.Itoa(i))
+	}
+}
+
+func (n *Node) holdOne(name string, fd int) {
+	if err := n.cfg.Store.Hold(name, fd); err != nil {
+		n.cfg.Log.Warn("this will not outlive the process", "what", name, "error", err)
+	}
+}
+
+// Leave makes Run, when its context ends, leave the DTLS sessions as they are for the next process: their clients receive nothing. It is
+// to be called before the context ends.
+func (n *Node) Leave() {
+	for _, l := range n.listeners {
+		if l.engine != nil {
+			l.engine.Leave()
+		}
+	}
+}
+
+// Respond returns when every worker has finished a round: they serve.
+func (n *Node) Respond() {
+	var group sync.WaitGroup
+	for _, l := range n.listeners {
+		l.mu.Lock()
+		for _, h := range l.handlers {
+			group.Add(1)
+			if !h.worker.Post(group.Done) {
+				group.Done()
+			}
+		}
+		l.mu.Unlock()
+	}
+	group.Wait()
+}
+
+// KeptStatus is what the listener's sessions need to outlive the process.
+type KeptStatus struct {
+	SlotBytes int `json:"slot_bytes"`                                                                                                              // of a session in the arena
+	Damaged   int `json:"damaged" metric:"_damaged" help:"DTLS sessions of the process before that were dropped, because their slot was damaged."` // slots of the process before
+	NoRoom    int `json:"no_room" metric:"_no_room" help:"DTLS sessions of the process before that were dropped, because fewer are allowed now."`  // likewise
+}
+
+// adopt gives a session the memory that outlives the process, if there is some.
+func (h *handler) adopt(s *session) {
+	if kept := s.peer.Kept(); kept != nil {
+		h.endpoint.Adopt(&s.Session.Session, kept)
+	}
+}
+
+// keptLog returns where a worker's answers are stored; nil: in the process.
+func (l *listener) keptLog(worker int) []byte {
+	if l.arena == nil {
+		return nil
+	}
+	return l.arena.Block(worker)
+}
+
+func (l *listener) closeArena() {
+	if l.arena != nil {
+		l.arena.Close()
+	}
+}
