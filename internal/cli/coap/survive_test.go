@@ -1,0 +1,191 @@
+package coap
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/coap/client"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
+)
+
+const (
+	survivors = 40  // clients
+	perClient = 300 // requests
+)
+
+// survivor is a server process whose sessions are to outlive it.
+type survivor struct {
+	*clitest.Process
+	args []string
+}
+
+func startSurvivor(t *testing.T, args ...string) *survivor {
+	t.Helper()
+	return &survivor{clitest.Start(t, "server", args...), args}
+}
+
+func (s *survivor) now() (status v1.CoAPStatus) {
+	s.T.Helper()
+	var text json.RawMessage
+	s.Status(&text)
+	if err := clitest.ReadStrictly(text, &status); err != nil {
+		s.T.Fatal(err)
+	}
+	return status
+}
+
+// becomes waits until another process than that of before serves.
+func (s *survivor) becomes(before int) (status v1.CoAPStatus) {
+	s.T.Helper()
+	netlabtest.Eventually(s.T, "another process serves", func() bool {
+		err := s.Admin.Get(s.T.Context(), "/status", nil, &status)
+		return err == nil && status.PID != before
+	})
+	return status
+}
+
+// under runs three events under load, and checks that no session ended and every request was answered.
+func under(t *testing.T, uri string, noCID bool, event func()) client.BenchResult {
+	t.Helper()
+	progress := make(chan uint64, 1)
+	done := make(chan client.BenchResult, 1)
+	go func() {
+		defer close(progress)
+		result, err := client.Bench(context.Background(), client.BenchConfig{
+			URI: uri, Clients: survivors, Requests: perClient, Pause: 5 * time.Millisecond, AckTimeout: 400 * time.Millisecond,
+			LiveEvery: 20 * time.Millisecond, Workers: 1, Seed: 1, NoCID: noCID,
+		}, func(s client.Snapshot) {
+			select {
+			case progress <- s.Total.Requests:
+			default:
+			}
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		done <- result
+	}()
+	const all = survivors * perClient
+	for i := range uint64(3) {
+		for n := range progress {
+			if n > (i+1)*all/6 {
+				break
+			}
+		}
+		event()
+	}
+	if n := <-progress; n == 0 {
+		t.Error("the load was over before the last event")
+	}
+	for range progress { // until the load ends
+		continue
+	}
+	result := <-done
+	if s := result.Stats; s.Requests != all || s.Lost+s.LostSessions+s.Rehandshakes+s.Errors+s.HandshakeErrors > 0 || s.Handshakes != survivors {
+		t.Errorf("%d of %d requests, %d lost, %d sessions lost, %d handshakes, %d repeated, %d errors", s.Requests, all, s.Lost, s.LostSessions, s.Handshakes, s.Rehandshakes, s.Errors)
+	}
+	t.Logf("%d retransmissions, longest wait %v", result.Stats.Retransmissions, result.RTT.Max())
+	return result
+}
+
+// restored checks that a process has taken over every session.
+func restored(t *testing.T, what string, status v1.CoAPStatus) {
+	t.Helper()
+	if e := &status.Listeners[0].Engine; e.Restored != survivors || e.RestoreLost != 0 || e.Kept != survivors || e.Handshakes != 0 {
+		t.Errorf("%s: %d sessions restored, %d lost, %d kept, %d handshakes", what, e.Restored, e.RestoreLost, e.Kept, e.Handshakes)
+	}
+}
+
+// The serving process is killed under load, three times: no session ends, with connection ids and without.
+func TestCoapSurvivesKill(t *testing.T) {
+	if !clitest.OwnProcess(t) {
+		return
+	}
+	for name, noCID := range map[string]bool{"connection ids": false, "none": true} {
+		t.Run(name, func(t *testing.T) {
+			at := netlabtest.UDPAddress(t).String()
+			s := startSurvivor(t, "coap", "server", "--dtls-only", "--dtls", at, "--workers", "2")
+			under(t, "coaps://"+at+"/benchmark?rlen=40", noCID, func() {
+				before := s.now()
+				if err := syscall.Kill(before.PID, syscall.SIGKILL); err != nil {
+					t.Fatal(err)
+				}
+				after := s.becomes(before.PID)
+				restored(t, "kill -9", after)
+				if after.Handover.Starts != before.Handover.Starts+1 || after.Handover.Supervisor != "yes" || after.Listeners[0].Kept.SlotBytes >= 1024 {
+					t.Errorf("%+v, %+v", after.Handover, after.Listeners[0].Kept)
+				}
+			})
+		})
+	}
+}
+
+// By SIGUSR2 and by `weir coap upgrade` another process takes over, and not one request has to be repeated.
+func TestCoapSurvivesUpgrade(t *testing.T) {
+	if !clitest.OwnProcess(t) {
+		return
+	}
+	at := netlabtest.UDPAddress(t).String()
+	s := startSurvivor(t, "coap", "server", "--dtls-only", "--dtls", at, "--workers", "2")
+	upgrades := 0
+	result := under(t, "coaps://"+at+"/benchmark?rlen=40", false, func() {
+		before := s.now()
+		if upgrades++; upgrades == 1 {
+			if err := s.Cmd.Process.Signal(syscall.SIGUSR2); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			command := exec.Command(os.Args[0], "coap", "upgrade", "--admin", "unix:"+s.Socket)
+			command.Env = append(os.Environ(), clitest.RunAsWeir+"=1")
+			if out, err := command.CombinedOutput(); err != nil {
+				t.Fatalf("weir coap upgrade: %v\n%s", err, out)
+			}
+		}
+		after := s.becomes(before.PID)
+		restored(t, "upgrade", after)
+		if after.Handover.Upgrades != upgrades || after.Handover.Last != "upgrade" {
+			t.Errorf("%+v", after.Handover)
+		}
+	})
+	if n := result.Stats.Retransmissions; n > 0 {
+		t.Errorf("%d requests were repeated", n)
+	}
+}
+
+// Ended by SIGTERM and started again with the same state directory, a server has all sessions it had.
+func TestCoapSurvivesRestart(t *testing.T) {
+	if !clitest.OwnProcess(t) {
+		return
+	}
+	for _, flag := range []string{"--no-supervisor=false", "--no-supervisor"} {
+		t.Run(flag, func(t *testing.T) {
+			at := netlabtest.UDPAddress(t).String()
+			args := []string{"coap", "server", "--dtls-only", "--dtls", at, "--workers", "2", "--state", filepath.Join(t.TempDir(), "state"), flag}
+			s := startSurvivor(t, args...)
+			under(t, "coaps://"+at+"/benchmark?rlen=40", false, func() {
+				terminate(t, s)
+				s = startSurvivor(t, args...)
+				restored(t, "restart", s.now())
+			})
+		})
+	}
+}
+
+func terminate(t *testing.T, s *survivor) {
+	t.Helper()
+	if err := s.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	<-s.Ended
+	if s.Err != nil {
+		t.Errorf("SIGTERM: %v", s.Err)
+	}
+}
