@@ -3,6 +3,7 @@ package coap
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/api/v1"
+	weirclient "github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/coap/client"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
@@ -187,5 +189,51 @@ func terminate(t *testing.T, s *survivor) {
 	<-s.Ended
 	if s.Err != nil {
 		t.Errorf("SIGTERM: %v", s.Err)
+	}
+}
+
+// systemd holds the sockets and sessions of a server without a supervisor: a restart, a kill and a hang under load end no session.
+func TestRootCoapSurvivesUnderSystemd(t *testing.T) {
+	if !clitest.OwnProcess(t) {
+		return
+	}
+	dir, err := os.MkdirTemp("", "weir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if log, _ := os.ReadFile(filepath.Join(dir, "log")); t.Failed() {
+			t.Logf("server:\n%s", log)
+		}
+		_ = os.RemoveAll(dir)
+	})
+	at, socket := netlabtest.UDPAddress(t).String(), filepath.Join(dir, "s")
+	binary, err := filepath.Abs(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := fmt.Sprintf("%s coap server --dtls-only --dtls %s --workers 2 --no-supervisor --admin unix:%s", binary, at, socket)
+	d := clitest.StartSystemd(t, clitest.SystemdUnit(t, "coap-restart.md", start, clitest.RunAsWeir+"=1", filepath.Join(dir, "log")))
+	s := &survivor{Process: &clitest.Process{T: t, Name: "server", Admin: weirclient.New("unix:"+socket, ""), Socket: socket, Ended: make(chan struct{})}}
+	s.becomes(0)
+	netlabtest.Eventually(t, "the service is active", func() bool { state, _ := d.Systemctl("is-active", "weir"); return state == "active" })
+	commands := [][]string{
+		{"restart", "weir"},
+		{"kill", "--kill-who=main", "--signal=KILL", "weir"},
+		{"kill", "--kill-who=main", "--signal=STOP", "weir"}, // it no longer answers the watchdog
+	}
+	under(t, "coaps://"+at+"/benchmark?rlen=40", false, func() {
+		before := s.now()
+		if before.Handover.Supervisor != "systemd" || before.Handover.Stored != 4 || before.Handover.Refused != 0 {
+			t.Errorf("%+v", before.Handover)
+		}
+		if out, err := d.Systemctl(commands[0]...); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		restored(t, "systemctl "+commands[0][0], s.becomes(before.PID))
+		commands = commands[1:]
+	})
+	if out, err := d.Systemctl("stop", "weir"); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
 }

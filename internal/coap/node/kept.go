@@ -86,7 +86,7 @@ func (n *Node) takeAll(prefix string) (fds []int, count int) {
 // openArena opens the arena of an earlier process, or makes one.
 func (n *Node) openArena(l *listener, size arena.Config) (a *arena.Arena, loss arena.Loss, err error) {
 	name := l.stored + storedArena
-	file, err := n.storedArena(name)
+	file, err := n.storedArena(l, name)
 	if err != nil || file == nil {
 		return nil, loss, err
 	}
@@ -116,13 +116,14 @@ func (n *Node) openArena(l *listener, size arena.Config) (a *arena.Arena, loss a
 }
 
 // storedArena returns the file of an arena. It is empty if there was none.
-func (n *Node) storedArena(name string) (*os.File, error) {
+func (n *Node) storedArena(l *listener, name string) (*os.File, error) {
 	file, err := n.cfg.Store.OpenState(name)
 	if err != nil || file != nil {
 		return file, err
 	}
 	if fd, ok := n.cfg.Store.Take(name); ok {
-		return os.NewFile(uintptr(fd), "sessions"), nil
+		l.taken = os.NewFile(uintptr(fd), "sessions")
+		return l.taken, nil
 	}
 	return arena.NewMemory()
 }
@@ -135,14 +136,14 @@ func (n *Node) hold(l *listener) {
 	public, link := l.engine.Descriptors()
 	n.holdAll(l.stored+storedSocket, public, l.held)
 	n.holdAll(l.stored+storedLink, link, l.heldLinks)
-	if l.arena != nil && l.arena.Sealed() { // not a file of the state directory
+	if l.arena != nil && l.arena.Sealed() && l.arena.File() != l.taken { // neither a file of the state directory, nor stored already
 		n.holdOne(l.stored+storedArena, int(l.arena.File().Fd()))
 	}
 }
 
 func (n *Node) holdAll(prefix string, fds []int, before int) {
-	for i, fd := range fds {
-		n.holdOne(prefix+strconv.Itoa(i), fd)
+	for i := before; i < len(fds); i++ { // what was taken is stored already, and systemd stores nothing twice
+		n.holdOne(prefix+strconv.Itoa(i), fds[i])
 	}
 	for i := len(fds); i < before; i++ {
 		n.cfg.Store.Drop(prefix + strconv.Itoa(i))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -63,6 +64,7 @@ type listener struct {
 	stored          string // name in the Store
 	arena           *arena.Arena
 	kept            *KeptStatus // nil without an arena
+	taken           *os.File    // of the arena, if the Store had it
 	held, heldLinks int         // sockets that the Store had
 
 	mu       sync.Mutex
