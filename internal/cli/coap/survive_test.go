@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -162,7 +163,8 @@ func TestCoapSurvivesUpgrade(t *testing.T) {
 	}
 }
 
-// Ended by SIGTERM and started again with the same state directory, a server has all sessions it had.
+// Ended by SIGTERM and started again with the same state directory, a server has all sessions it had, also with other numbers
+// of workers and sessions.
 func TestCoapSurvivesRestart(t *testing.T) {
 	if !clitest.OwnProcess(t) {
 		return
@@ -171,10 +173,11 @@ func TestCoapSurvivesRestart(t *testing.T) {
 		t.Run(flag, func(t *testing.T) {
 			at := netlabtest.UDPAddress(t).String()
 			args := []string{"coap", "server", "--dtls-only", "--dtls", at, "--workers", "2", "--state", filepath.Join(t.TempDir(), "state"), flag}
-			s := startSurvivor(t, args...)
+			s, starts := startSurvivor(t, args...), 0
 			under(t, "coaps://"+at+"/benchmark?rlen=40", false, func() {
 				terminate(t, s)
-				s = startSurvivor(t, args...)
+				starts++ // each with an arena of another size
+				s = startSurvivor(t, append(args, "--workers", strconv.Itoa(starts), "--max-sessions", strconv.Itoa(100*starts))...)
 				restored(t, "restart", s.now())
 			})
 		})

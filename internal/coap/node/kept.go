@@ -139,6 +139,9 @@ func (n *Node) hold(l *listener) {
 	if l.arena != nil && l.arena.Sealed() && l.arena.File() != l.taken { // neither a file of the state directory, nor stored already
 		n.holdOne(l.stored+storedArena, int(l.arena.File().Fd()))
 	}
+	if l.arena != nil {
+		l.arena.Retire() // whether or not the store has the new one
+	}
 }
 
 func (n *Node) holdAll(prefix string, fds []int, before int) {

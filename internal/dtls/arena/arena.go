@@ -50,6 +50,9 @@ type Arena struct {
 	free []uint32
 	used int
 	kept []Restored
+
+	high     uint64 // of the header, when it was opened
+	replaced *Arena // from which this one was copied
 }
 
 // Restored is a session that an earlier process has left.
@@ -218,6 +221,10 @@ func (a *Arena) SlotSize() int { return a.cfg.slotSize() }
 
 // Close unmaps the memory. Sessions must not be used any more.
 func (a *Arena) Close() {
+	if a.replaced != nil {
+		a.replaced.Close()
+		a.replaced = nil
+	}
 	_ = unix.Munmap(a.memory) // it was mapped
 	_ = a.file.Close()
 	a.memory, a.header = nil, nil

@@ -192,7 +192,8 @@ func TestAnotherSizeIsConverted(t *testing.T) {
 	a.Close()
 	more := small()
 	more.Slots, more.Blocks = 100, 3
-	b, loss, err := Open(more, file, nil)
+	file = held(t, file)
+	b, loss, err := Open(more, held(t, file), nil)
 	if err != nil || loss != (Loss{}) || b.Used() != 4 || string(b.Block(0)[:4]) != "kept" {
 		t.Fatal(err, loss)
 	}
@@ -204,6 +205,11 @@ func TestAnotherSizeIsConverted(t *testing.T) {
 	}
 	if off := b.Start().Sub(start); off < -time.Millisecond || off > time.Millisecond {
 		t.Errorf("the clock has moved by %v", off)
+	}
+	old := held(t, file)
+	b.Retire()
+	if _, _, err := Open(small(), old, nil); !errors.Is(err, ErrHeader) {
+		t.Errorf("the arena that was copied can still be read: %v", err)
 	}
 	less, file := small(), held(t, b.File())
 	less.Slots, less.Version = 3, 8

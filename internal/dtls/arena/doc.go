@@ -16,7 +16,7 @@
 // authenticated and before it is handled. Whatever instruction is the last one, sequence numbers are skipped, never used twice.
 //
 // Open reads each slot. One whose checks fail is dropped and counted: no counter is guessed, because a nonce that is used twice gives
-// away the keys of AES-GCM. An arena of another size is converted slot by slot; one of another version, of another boot of the
+// away the keys of AES-GCM. An arena of another size is converted slot by slot, after which the old one cannot be read any more (Retire); one of another version, of another boot of the
 // machine, or with a damaged header is refused, and all of its sessions are lost.
 //
 // Times are since the arena was made, by CLOCK_MONOTONIC, so they go on in the next process.

@@ -22,7 +22,7 @@ type Loss struct {
 }
 
 // Open maps the arena that an earlier process has left in file, which it owns. If its size is not that of cfg, the sessions are copied
-// to a new arena, in the file that replace returns (nil: a new memfd); replace may be nil, too. Restored then returns the
+// to a new arena, in the file that replace returns (nil: a new memfd); replace may be nil, too: see Retire. Restored then returns the
 // sessions. After an error the file is closed, and the sessions are lost.
 func Open(cfg Config, file *os.File, replace func() (*os.File, error)) (a *Arena, loss Loss, err error) {
 	if err := cfg.validate(); err != nil {
@@ -45,8 +45,26 @@ func Open(cfg Config, file *os.File, replace func() (*os.File, error)) (a *Arena
 	}
 	b, noRoom, err := a.convert(cfg, replace)
 	loss.NoRoom = noRoom
-	a.Close()
-	return b, loss, err
+	if err != nil {
+		a.Close()
+		return nil, loss, err
+	}
+	b.replaced = a
+	return b, loss, nil
+}
+
+// Retire makes the arena that Open has copied unreadable, if there was one. It is to be called when the copy is stored in its place, and
+// before a record is sealed: a process that restored sessions from the old one afterwards would use sequence numbers twice.
+func (a *Arena) Retire() {
+	if old := a.replaced; old != nil {
+		clear(bytesOf(old.header))
+		for i := range uint32(old.high) {
+			s := old.slot(i)
+			s.wipe()
+		}
+		old.Close()
+		a.replaced = nil
+	}
 }
 
 // readHeader checks the header of a file, and returns the size of its arena.
@@ -85,7 +103,8 @@ func readHeader(file *os.File) (cfg Config, err error) {
 
 // scan rebuilds the list of free slots, and returns how many slots were damaged; these are freed.
 func (a *Arena) scan() (damaged int) {
-	for i := range uint32(a.header.high) {
+	a.high = a.header.high
+	for i := range uint32(a.high) {
 		s := a.slot(i)
 		state, used, err := s.read()
 		if s.generation > a.header.generation { // a new session must not get it again
