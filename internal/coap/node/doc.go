@@ -26,6 +26,9 @@
 // times what came from it: of long bodies the largest block that fits, with a ping whose reset proves the address, or else a
 // 4.01 with an Echo option (RFC 9175). See docs/adr/0015.
 //
+// With Config.Store sockets and DTLS sessions outlive the process: each listener has an arena (package arena) in which a worker's
+// stored answers and its sessions' message ids are, too. Leave makes Run end without ending them.
+//
 // With Config.Multicast a socket for each group and interface passes requests to the first worker of its listener, which answers
 // discovery within the leisure (RFC 7252 section 8): see [Multicast].
 //

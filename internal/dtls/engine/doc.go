@@ -25,7 +25,9 @@
 // A peer that has been silent for RestAfter rests: its keys are not expanded and its Handler may free what it has, until its next
 // authentic record. Such a session of the CoAP server takes less than 1 kB.
 //
-// The engine never ends a session silently: a session that is evicted, idle for too long, or whose keys are used up receives
+// With Config.Arena sessions outlive the process: see kept.go for what is stored when. Leave ends an engine without ending its sessions.
+//
+// Otherwise the engine never ends a session silently: a session that is evicted, idle for too long, or whose keys are used up receives
 // an alert that these keys protect.
 //
 // Everything of a session belongs to one worker. Every method of Handler,
