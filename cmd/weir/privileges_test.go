@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -418,6 +419,17 @@ func TestRootKeysStayInMemory(t *testing.T) {
 	server := l.start(coap, privilege.Command{})
 	if !server.until("uri=coaps://") || !guarded(server.cmd.Process.Pid) {
 		t.Errorf("a CoAP server can be dumped: %s", server.out)
+	}
+	serves := 0
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", server.cmd.Process.Pid))
+	for _, thread := range threads {
+		text, _ := os.ReadFile(thread)
+		if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+			serves = pid
+		}
+	}
+	if serves == 0 || !guarded(serves) {
+		t.Errorf("the serving process %d of a CoAP server can be dumped", serves)
 	}
 	server.interrupt()
 	t.Setenv(privilege.AllowCore, "1")
