@@ -84,10 +84,10 @@ func TestRootDiscoveryByMulticast(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	startIn(t, lab, "one", "listening", self, "coap", "server", "--listen", ":5683", "--dtls", "127.0.0.1:0", "--multicast", "--leisure", "500ms", "--workers", "1")
-	startIn(t, lab, "two", "listening", self, "coap", "server", "--listen", "10.78.0.2:5683,[fd78::2]:5683", "--dtls", "127.0.0.1:0", "--multicast-interface", "eth0", "--leisure", "500ms")
+	startIn(t, lab, "one", "listening", self, "coap", "server", "--no-supervisor", "--listen", ":5683", "--dtls", "127.0.0.1:0", "--multicast", "--leisure", "500ms", "--workers", "1")
+	startIn(t, lab, "two", "listening", self, "coap", "server", "--no-supervisor", "--listen", "10.78.0.2:5683,[fd78::2]:5683", "--dtls", "127.0.0.1:0", "--multicast-interface", "eth0", "--leisure", "500ms")
 	startIn(t, lab, "three", "", "coap-server-notls", "-A", "0.0.0.0", "-p", "5683", "-g", "224.0.1.187", "-G", "eth0")
-	startIn(t, lab, "silent", "listening", self, "coap", "server", "--listen", ":5683", "--dtls", "127.0.0.1:0")
+	startIn(t, lab, "silent", "listening", self, "coap", "server", "--no-supervisor", "--listen", ":5683", "--dtls", "127.0.0.1:0")
 	// Another program of that host is a member, so its network stack takes what comes to the group.
 	if err := lab.Namespace("silent").Do(func() error {
 		device, err := net.InterfaceByName("eth0")
