@@ -2,7 +2,11 @@ package handshake_test
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"os/exec"
+	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -15,8 +19,9 @@ import (
 	"github.com/weir-lb/weir/internal/dtls/record"
 )
 
-// BenchmarkHandshakes makes handshakes in memory, both sides on one core: Weir's with Weir's, and pion's with pion's, of the same
-// suite, group and certificates. "server" is the share of Weir's server. Run it with GOMAXPROCS=1.
+// BenchmarkHandshakes makes handshakes in memory, both sides on one core: Weir's with Weir's, pion's with pion's, and OpenSSL's with
+// OpenSSL's over a pair of sockets, of the same suite, group and certificates. "server" is the share of the server. Run it with
+// GOMAXPROCS=1. An operation of OpenSSL's is a process with 1,000 handshakes; its processor times are those of one handshake.
 func BenchmarkHandshakes(b *testing.B) {
 	a := handshaketest.NewAuthority(b, "test")
 	own, device := a.Issue(b, "P-256", "server.test", nil), a.Issue(b, "P-256", "device", nil)
@@ -68,6 +73,53 @@ func BenchmarkHandshakes(b *testing.B) {
 	b.Run("pion/x509", func(b *testing.B) { benchmarkPion(b, pionClient, pionServer) })
 	pionServer = append(pionServer, dtls.WithClientAuth(dtls.RequireAndVerifyClientCert), dtls.WithClientCAs(a.Roots))
 	b.Run("pion/x509-mutual", func(b *testing.B) { benchmarkPion(b, pionClient, pionServer) })
+
+	program := buildOpenSSL(b)
+	chain, chainKey := own.Files(b)
+	deviceChain, deviceKey := device.Files(b)
+	files := []string{chain, chainKey, deviceChain, deviceKey, a.File(b)}
+	const ccm8 = "ECDHE-ECDSA-AES128-CCM8:@SECLEVEL=0"
+	for _, k := range []struct {
+		name, ciphers, kind, how string
+		files                    []string
+	}{
+		{"psk", "PSK-AES128-CCM8:@SECLEVEL=0", "psk", "full", nil},
+		{"resumed", ccm8, "mutual", "resumed", files},
+		{"ecdhe-psk", "ECDHE-PSK-CHACHA20-POLY1305", "psk", "full", nil}, // it has none with AES-CCM or AES-GCM
+		{"x509", ccm8, "x509", "full", files},
+		{"x509-mutual", ccm8, "mutual", "full", files},
+	} {
+		b.Run("openssl/"+k.name, func(b *testing.B) { benchmarkOpenSSL(b, program, k.ciphers, k.kind, k.how, k.files) })
+	}
+}
+
+// buildOpenSSL compiles the program of testdata.
+func buildOpenSSL(b *testing.B) string {
+	b.Helper()
+	program := filepath.Join(b.TempDir(), "openssl_handshakes")
+	if out, err := exec.Command("gcc", "-O2", "-o", program, "testdata/openssl_handshakes.c", "-lssl", "-lcrypto").CombinedOutput(); err != nil {
+		b.Skipf("no OpenSSL to compare with; install gcc and libssl-dev: %v\n%s", err, out)
+	}
+	return program
+}
+
+// benchmarkOpenSSL makes handshakes with OpenSSL in a process of its own.
+func benchmarkOpenSSL(b *testing.B, program, ciphers, kind, how string, files []string) {
+	const count = 1000
+	var server, both int64
+	for b.Loop() {
+		out, err := exec.Command(program, append([]string{strconv.Itoa(count), ciphers, kind, how}, files...)...).CombinedOutput()
+		if err != nil {
+			b.Fatalf("%v\n%s", err, out)
+		}
+		var s, all int64
+		if _, err := fmt.Sscan(string(out), &s, &all); err != nil {
+			b.Fatal(err)
+		}
+		server, both = server+s, both+all
+	}
+	b.ReportMetric(float64(server)/float64(b.N), "server-cpu-ns/op")
+	b.ReportMetric(float64(both)/float64(b.N), "cpu-ns/op")
 }
 
 func benchmarkOwn(b *testing.B, client handshake.ClientConfig, config handshake.ServerConfig) {
