@@ -84,7 +84,9 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 	flags.StringVar(&f.server.ClientCerts, "client-auth", "", "whether certificates or raw public keys are requested from clients: none, wanted or needed (default none)")
 	flags.StringVar(&f.server.OSCOREFile, "oscore", "", "YAML file of OSCORE security contexts (RFC 8613), or test for the public one of Californium's plugtest server, which is served with the sandbox identities anyway")
 	flags.BoolVar(&f.server.Diagnose, "diagnose", false, "serve the counters at /diagnose, to everybody")
+	flags.BoolVar(&f.server.Shutdown, "shutdown", false, "with --plugtest: anybody ends the server with POST sesame to /shutdown")
 	flags.BoolVar(&f.noResumption, "no-resumption", false, "clients cannot resume DTLS sessions")
+	flags.StringVar(&f.server.TicketSecrets, "ticket-secrets", "", "file of secrets that seal DTLS session tickets, 32 bytes a line in base64, the newest first, read again on SIGHUP and when it changes: nodes with the same file resume each other's sessions, also after a restart")
 	flags.BoolVar(&f.demo, "demo-credentials", false, "accept the sandbox identities in addition to --psk-file or --private-key")
 	flags.IntVar(&f.server.BlockSize, "block-size", 0, "longest payload of a message in bytes, a power of two of 16 to 1024 (default 1024, with --plugtest 64)")
 	flags.BoolVar(&f.multicast, "multicast", false, "answer discovery at the multicast groups 224.0.1.187, ff02::fd and ff05::fd too, on the ports of --listen")
@@ -120,6 +122,7 @@ func runCoapServer(cmd *cobra.Command, f *coapServerFlags) error {
 	privilege.WarnKeyFile(log, "PSK file", cfg.PSKFile)
 	privilege.WarnKeyFile(log, "private key", cfg.PrivateKey)
 	privilege.WarnKeyFile(log, "OSCORE contexts", cfg.OSCOREFile)
+	privilege.WarnKeyFile(log, "ticket secrets", cfg.TicketSecrets)
 	return f.handover.Run(cmd, log, func(ctx context.Context, k *handover.Store) error { return serveCoap(ctx, cmd.Context(), k, f, cfg) })
 }
 

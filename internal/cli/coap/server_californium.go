@@ -41,15 +41,20 @@ func californiumSwitches() []californiumSwitch {
 
 // californiumRefused are options that Weir has no like of, with what to do instead.
 func californiumRefused() map[string]string {
-	const restart = "DTLS sessions end with the process; clients make a new handshake"
+	const (
+		restart = "a directory holds the DTLS sessions: --state DIR"
+		move    = "DTLS sessions stay on their host; there, weir coap upgrade and --state DIR keep them over a restart"
+	)
 	const list = "list the nodes: --dtls-cluster 'DTLS;MANAGEMENT;ID,---;MANAGEMENT-OF-THE-OTHER;ID-OF-THE-OTHER'"
 	return map[string]string{
 		"dtls-cluster-group":          "nodes do not search for each other; " + list,
 		"dtls-cluster-group-security": "frames between nodes are not encrypted; give the management addresses a network of their own, and " + list,
 		"k8s-dtls-cluster":            "nodes are not read from Kubernetes; " + list,
 		"k8s-monitor":                 "write --metrics :PORT, which serves /readyz and /livez",
-		"k8s-restore":                 restart, "local-restore": restart, "other-restore": restart, "restore-max-age": restart,
-		"store-file": restart, "store-max-age": restart, "store-password64": restart,
+		"k8s-restore":                 move, "local-restore": move, "other-restore": move, "restore-max-age": move,
+		"store-file":       restart,
+		"store-max-age":    restart + "; --session-idle closes those that have been silent for so long",
+		"store-password64": restart + ", which belongs on a tmpfs: its files are not encrypted",
 	}
 }
 

@@ -71,6 +71,8 @@ func (f *coapServerFlags) apply(cfg *node.Config, given func(string) bool) error
 		{"no-oscore", func() { cfg.OSCOREFile, cfg.OSCORETest = "", new(false) }},
 		{"diagnose", func() { cfg.Diagnose = f.server.Diagnose }},
 		{"no-resumption", func() { on := !f.noResumption; cfg.Resume = &on }},
+		{"shutdown", func() { cfg.Shutdown = f.server.Shutdown }},
+		{"ticket-secrets", func() { cfg.TicketSecrets = f.server.TicketSecrets }},
 		{"demo-credentials", func() { cfg.DemoCredentials = &f.demo }},
 		{"block-size", func() { cfg.BlockSize = f.server.BlockSize }},
 		{"interfaces", func() { cfg.Interfaces = f.californium.names }},

@@ -37,6 +37,9 @@ func (c *Config) CheckCredentials() error {
 			return err
 		}
 	}
+	if _, err := loadTicketSecrets(c.TicketSecrets); err != nil {
+		return err
+	}
 	files := c.files()
 	if _, err := files.Load(time.Now()); err != nil {
 		return err
@@ -141,6 +144,10 @@ func (n *Node) reload() error {
 	if err := n.cfg.checkTrust(psk); err != nil {
 		return err
 	}
+	secrets, err := loadTicketSecrets(n.cfg.TicketSecrets)
+	if err != nil {
+		return err
+	}
 	if files := n.cfg.files(); n.cfg.Credentials == nil && files.Given() {
 		loaded, err := n.loadFiles(psk)
 		if err != nil {
@@ -148,18 +155,11 @@ func (n *Node) reload() error {
 		}
 		n.keys.dtls.Store(loaded)
 	}
+	if secrets != nil && n.cfg.Resumption == nil {
+		if err := n.resume.SetSecrets(secrets...); err != nil {
+			return err
+		}
+	}
 	n.keys.psk.Store(psk)
 	return nil
-}
-
-// resumption returns what DTLS sessions are resumed with; nil: they are not.
-func (n *Node) resumption() (*handshake.Resumption, error) {
-	if n.cfg.Resumption != nil || !*n.cfg.Resume {
-		return n.cfg.Resumption, nil
-	}
-	r, err := handshake.NewResumption(handshake.ResumptionConfig{})
-	if err != nil {
-		return nil, fmt.Errorf("resumption: %w", err)
-	}
-	return r, nil
 }

@@ -67,6 +67,9 @@ type Config struct {
 	TrustAll    bool     `yaml:"trust_all,omitempty" default:"false"`                                                        // trust the certificate or raw public key of every client
 	ClientCerts string   `yaml:"client_auth,omitempty" default:"none" bounds:"none, wanted or needed"`                       // whether certificates or raw public keys are requested from clients
 	Resume      *bool    `yaml:"resumption,omitempty" default:"true"`                                                        // let clients resume DTLS sessions
+	// TicketSecrets: file of secrets that seal session tickets, 32 bytes a line in base64, the newest first: nodes with the same file resume each
+	// other's DTLS sessions, also after a restart.
+	TicketSecrets string `yaml:"ticket_secrets,omitempty" default:"none: one of the process"`
 
 	Benchmark *bool `yaml:"benchmark,omitempty" default:"true"`   // serve /benchmark
 	Diagnose  bool  `yaml:"diagnose,omitempty" default:"false"`   // serve the counters at /diagnose, to everybody
@@ -74,7 +77,9 @@ type Config struct {
 	// BlockSize: longest payload of a message in bytes, a power of two; longer ones are sent in blocks.
 	BlockSize int `yaml:"block_size,omitempty" default:"1024, with plugtest 64" range:"16 to 1024"`
 	// Plugtest: serve the resources of Californium's plugtest server as well; anybody may change what they hold.
-	Plugtest       bool          `yaml:"plugtest,omitempty" default:"false"`
+	Plugtest bool `yaml:"plugtest,omitempty" default:"false"`
+	// Shutdown: anybody ends the server with POST sesame to /shutdown of the plugtest resources.
+	Shutdown       bool          `yaml:"shutdown,omitempty" default:"false"`
 	NotifyInterval time.Duration `yaml:"notify_interval,omitempty" default:"5s" range:"5ms to 1h"` // period of /benchmark, /obs and its siblings
 	SeparateDelay  time.Duration `yaml:"separate_delay,omitempty" default:"1s" range:"0s to 1m"`   // delay of the answers of /separate
 	AckTimeout     time.Duration `yaml:"ack_timeout,omitempty" default:"2s" range:"100ms to 1m"`   // first retransmission of a confirmable message, at least (RFC 7252 ACK_TIMEOUT)
@@ -186,6 +191,9 @@ func (c *Config) validateSizes() error {
 			return fmt.Errorf("trusted[%d]: %s is no prefix; write it as 10.0.0.0/8 or fd00::/8", i, p)
 		}
 	}
+	if err := c.checkTickets(); err != nil {
+		return err
+	}
 	switch {
 	case c.NodeID != nil && *c.NodeID > 255:
 		return fmt.Errorf("node_id: %d does not fit the one byte of node id in the connection id; use 0 to 255", *c.NodeID)
@@ -209,6 +217,8 @@ func (c *Config) validateSizes() error {
 		return errors.New("listen_tls: TLS needs certificate and private_key; weir coap certs writes some for tests")
 	case c.clientAuth() != handshake.ClientAuthNone && c.Credentials == nil && !c.TrustAll && len(c.Trust) == 0 && !c.demo() && c.PSKFile == "":
 		return errors.New("client_auth: no client can be trusted; set trust, or trust_all")
+	case c.Shutdown && !c.Plugtest && c.PlugtestAt == nil:
+		return errors.New("shutdown: /shutdown is a resource of the plugtest server; set plugtest or plugtest_at, or remove it")
 	case c.NotifyInterval != 0 && (c.NotifyInterval < 5*time.Millisecond || c.NotifyInterval > time.Hour):
 		return fmt.Errorf("notify_interval: %s is not between 5ms and 1h", c.NotifyInterval)
 	case c.AckTimeout != 0 && (c.AckTimeout < 100*time.Millisecond || c.AckTimeout > time.Minute):
@@ -296,8 +306,10 @@ func (c *Config) files() credentials.Files {
 func (c *Config) CredentialFiles() []string {
 	files := c.files()
 	names := files.Names()
-	if c.PSKFile != "" {
-		names = append(names, c.PSKFile)
+	for _, name := range []string{c.PSKFile, c.TicketSecrets} {
+		if name != "" {
+			names = append(names, name)
+		}
 	}
 	return names
 }

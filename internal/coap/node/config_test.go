@@ -32,6 +32,7 @@ func TestConfigValidate(t *testing.T) {
 		"certificate: it needs private_key":                 {DTLS: []string{":0"}, Certificate: "server.pem"},
 		"listen_tls: TLS needs certificate":                 {TLS: []string{":0"}, PSKFile: "keys"},
 		"listen_tls[0]: :5684 is taken by listen_tcp[0]":    {TCP: []string{":5684"}, TLS: []string{":5684"}},
+		"shutdown: /shutdown is a resource of the plugtest": {Listen: []string{":0"}, Shutdown: true},
 		"stream_idle: 1s is not between":                    {TCP: []string{":0"}, StreamIdle: time.Second},
 		"trusted[1]: invalid Prefix is no prefix": {
 			Listen: []string{":0"}, Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), {}},

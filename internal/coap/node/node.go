@@ -91,6 +91,9 @@ func Open(cfg Config) (*Node, error) {
 	}
 	if cfg.Plugtest || cfg.PlugtestAt != nil {
 		n.plugtest = newPlugtest(time.Now, cfg.NotifyInterval)
+		if cfg.Shutdown {
+			n.plugtest.shutdown = make(chan struct{}, 1)
+		}
 	}
 	if err := n.open(); err != nil {
 		_ = n.Close() // nothing was served: the sockets close, and err says why
@@ -280,8 +283,8 @@ func (n *Node) Close() error {
 	return n.run(ctx)
 }
 
-// Run serves until ctx ends, then closes every session and returns. If one engine fails, the others end too. It may be
-// called once.
+// Run serves until ctx ends, or a client ends it if Config.Shutdown permits that, then closes every session and returns. If one
+// engine fails, the others end too. It may be called once.
 func (n *Node) Run(ctx context.Context) error {
 	if n.ran.Swap(true) {
 		return errors.New("coap node: Run was called before, or Close")
@@ -306,6 +309,9 @@ func (n *Node) run(ctx context.Context) error {
 	}
 	if n.cfg.Diagnose {
 		group.Go(func() { n.diagnosis.follow(ctx, n) })
+	}
+	if n.plugtest != nil && n.plugtest.shutdown != nil {
+		run("shutdown", n.plugtest.awaitShutdown)
 	}
 	for _, l := range n.listeners {
 		run(l.uri(), l.serve)

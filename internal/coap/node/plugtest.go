@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -27,6 +28,8 @@ type plugtest struct {
 	number  int     // of the newest child
 
 	topics []*resource.Topic // of /obs and its siblings
+
+	shutdown chan struct{} // takes a request to end the Node; nil: refused
 }
 
 // stored is a representation that a client has put.
@@ -63,7 +66,7 @@ func (p *plugtest) add(t *resource.Tree) {
 	}
 	t.Add("/query", &resource.Resource{Attributes: ct, Get: serveQuery})
 	t.Add("/multi-format", &resource.Resource{Attributes: attributes("ct", "0 41 50 60"), Get: serveFormats})
-	t.Add("/shutdown", &resource.Resource{Post: func(r *resource.Request) { r.Error(message.Forbidden, "this server does not take it from a client") }})
+	t.Add("/shutdown", &resource.Resource{Post: p.serveShutdown})
 	for i, a := range [][]resource.Attribute{attributes("if", "If1", "rt", "Type1 Type2"), attributes("if", "If2", "rt", "Type2 Type3"), attributes("if", "foo", "rt", "Type1 Type3")} {
 		t.Add(fmt.Sprintf("/link%d", i+1), &resource.Resource{Attributes: a})
 	}
@@ -81,6 +84,44 @@ func (p *plugtest) add(t *resource.Tree) {
 	p.addStored(t)
 	p.addLarge(t)
 	p.addObserved(t)
+}
+
+// sesame is the public word of /shutdown and /obs-reset.
+const sesame = "sesame"
+
+// serveShutdown ends the Node for requests with the public word, if its configuration permits that.
+func (p *plugtest) serveShutdown(r *resource.Request) {
+	switch {
+	case p.shutdown == nil:
+		r.Error(message.Forbidden, "this server does not take it from a client")
+	case string(r.Body) != sesame:
+		r.Error(message.Forbidden, "")
+	default:
+		select {
+		case p.shutdown <- struct{}{}:
+		default: // it ends already
+		}
+		r.Done(message.Changed)
+	}
+}
+
+// shutdownDelay is how long the Node serves after /shutdown, so that the answer leaves and a repeated request gets it too.
+const shutdownDelay = 500 * time.Millisecond
+
+// awaitShutdown returns when a client has ended the Node, or with ctx.
+func (p *plugtest) awaitShutdown(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-p.shutdown:
+	}
+	timer := time.NewTimer(shutdownDelay)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+	return nil
 }
 
 // done is a method that only answers with a code.

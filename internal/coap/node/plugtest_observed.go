@@ -105,7 +105,7 @@ func (p *plugtest) each(number int, f func(*resource.Topic)) {
 
 // resetObserved ends all observations, silently or with 4.04, for requests with the public word.
 func (p *plugtest) resetObserved(r *resource.Request) {
-	if string(r.Body) != "sesame" {
+	if string(r.Body) != sesame {
 		r.Error(message.Forbidden, "")
 		return
 	}

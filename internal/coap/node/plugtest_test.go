@@ -185,3 +185,30 @@ func TestPlugtestObserve(t *testing.T) {
 		other.do(message.DELETE, "/obs")
 	}
 }
+
+// A client ends the Node only where the configuration permits it, and with the public word; the client gets its answer first.
+func TestShutdown(t *testing.T) {
+	n, err := node.Open(node.Config{Listen: []string{"127.0.0.1:0"}, Workers: 1, Plugtest: true, Shutdown: true, Version: "test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- n.Run(t.Context()) }()
+	p := dial(t, n)
+	p.send(p.request(message.POST, "/shutdown", "please"))
+	if m := p.receive(); m.Code != message.Forbidden {
+		t.Errorf("without the word: %s", m.Code)
+	}
+	select {
+	case err := <-done:
+		t.Fatal("ended without the word", err)
+	default:
+	}
+	p.send(p.request(message.POST, "/shutdown", "sesame"))
+	if m := p.receive(); m.Code != message.Changed {
+		t.Errorf("with the word: %s", m.Code)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

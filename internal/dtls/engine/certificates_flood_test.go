@@ -2,6 +2,8 @@ package engine
 
 import (
 	"bytes"
+	"crypto"
+	"io"
 	"net/netip"
 	"testing"
 	"time"
@@ -11,21 +13,44 @@ import (
 	"github.com/weir-lb/weir/internal/dtls/record"
 )
 
+// signer counts the signatures of a server's key.
+type signer struct {
+	crypto.Signer
+	made int
+}
+
+func (s *signer) Sign(random io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
+	s.made++
+	return s.Signer.Sign(random, digest, opts)
+}
+
 // withCertificates is a worker that asks its clients for certificates, and the configuration of a client that has one.
 func withCertificates(t testing.TB, auth handshake.ClientAuth) (*wire, handshake.ClientConfig) {
 	t.Helper()
+	x, cfg, _ := withSigner(t, auth)
+	return x, cfg
+}
+
+// withSigner is withCertificates, with the count of the server's signatures.
+func withSigner(t testing.TB, auth handshake.ClientAuth) (*wire, handshake.ClientConfig, *signer) {
+	t.Helper()
 	a := handshaketest.NewAuthority(t, "test")
 	own, device := a.Issue(t, "P-256", "server.test", nil), a.Issue(t, "P-256", "device", nil)
+	key := &signer{Signer: own.Key}
+	counted, err := handshake.NewCertificate(own.Chain, key)
+	if err != nil {
+		t.Fatal(err)
+	}
 	x := newWire(t, func(c *Config) {
 		c.ClientAuth = auth
-		c.Credentials = handshaketest.Store(handshake.Credentials{Certificates: []*handshake.Certificate{own.Certificate}, Roots: a.Roots})
+		c.Credentials = handshaketest.Store(handshake.Credentials{Certificates: []*handshake.Certificate{counted}, Roots: a.Roots})
 	})
 	return x, handshake.ClientConfig{
 		Config: handshake.Config{Credentials: handshaketest.Store(handshake.Credentials{
 			Certificates: []*handshake.Certificate{device.Certificate}, Roots: a.Roots,
 		})},
 		OfferCID: true,
-	}
+	}, key
 }
 
 // Handshakes with certificates take more memory than others. All of them together stay within handshake.MaxHeld, and a flood that
@@ -78,26 +103,69 @@ func TestCertificateFloodIsBounded(t *testing.T) {
 	}
 }
 
-// A flood of hellos costs nothing with certificates either: no signature, no memory, no amplification.
+// A flood of hellos costs nothing with certificates either, with a cookie of another address too: no signature, no memory, no
+// amplification.
 func TestHelloFloodWithCertificates(t *testing.T) {
-	x, cfg := withCertificates(t, handshake.ClientAuthNeeded)
+	x, cfg, key := withSigner(t, handshake.ClientAuthNeeded)
 	c, err := handshake.NewClient(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var hello []byte
-	c.Start(0, func(d []byte) { hello = bytes.Clone(d) })
-	for i := range 5000 {
-		replies := x.in(hello, addr(i))
-		if len(replies) != 1 || len(replies[0].b) > len(hello) {
-			t.Fatalf("%d replies", len(replies))
+	send := func(d []byte) { hello = bytes.Clone(d) }
+	flood := func() {
+		t.Helper()
+		for i := range 5000 {
+			replies := x.in(hello, addr(i))
+			if len(replies) != 1 || len(replies[0].b) > len(hello) {
+				t.Fatalf("%d replies", len(replies))
+			}
 		}
 	}
-	if s := x.stats(); s.HelloVerifies != 5000 || s.HalfOpen != 0 || x.w.server.Held() != 0 {
-		t.Errorf("%+v", s)
+	c.Start(0, send)
+	flood()
+	own := addr(6000)
+	c.Receive(new(record.Scratch), x.in(hello, own)[0].b, 0, send) // now with the cookie of that address
+	flood()
+	if s := x.stats(); s.HelloVerifies != 10001 || s.HalfOpen != 0 || x.w.server.Held() != 0 || key.made != 0 {
+		t.Errorf("%d signatures, %+v", key.made, s)
 	}
 	if n := testing.AllocsPerRun(100, func() { x.w.datagram(hello, source{addr: addr(1)}, false); x.w.out.flush() }); n > 2 {
 		t.Errorf("%v allocations for each hello", n) // the test's socket copies the reply
+	}
+	for range 100 {
+		x.in(hello, own)
+	}
+	if s := x.stats(); s.HalfOpen != 1 || key.made != 1 {
+		t.Errorf("%d signatures for one handshake whose cookie has returned, %+v", key.made, s)
+	}
+}
+
+// A flood of handshakes with certificates that stop half-way does not keep such clients out, and each costs one signature, after its
+// cookie has returned.
+func TestHalfOpenFloodWithCertificates(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	x, cfg, key := withSigner(t, handshake.ClientAuthNeeded)
+	n := &network{wire: x, roundTrip: 500 * time.Millisecond, due: map[time.Duration][]func(){}, clients: map[netip.AddrPort]*newcomer{}}
+	sent, clients := 0, 0
+	n.run(7*time.Second, func(ms int) {
+		for range 3 { // 3000 per second
+			n.halfOpenWith(netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, byte(sent % 4), 1}), uint16(1024+sent/4)), cfg)
+			sent++
+		}
+		if ms >= 3000 && ms < 5000 && ms%10 == 0 {
+			n.startWith(addr(clients+1), cfg)
+			clients++
+		}
+	})
+	s := n.stats()
+	if got := n.connected(); got*100 < clients*95 {
+		t.Errorf("%d of %d clients connected", got, clients)
+	}
+	if s.HalfOpenEvicted < 5000 || key.made > sent+clients || key.made < sent || uint64(key.made) > s.HelloVerifies {
+		t.Errorf("%d signatures for %d handshakes of the flood and %d clients: %+v", key.made, sent, clients, s)
 	}
 }
 

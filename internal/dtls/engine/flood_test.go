@@ -56,7 +56,11 @@ func (n *network) sender(from netip.AddrPort) func([]byte) {
 
 // start lets a client begin its handshake.
 func (n *network) start(from netip.AddrPort, identity string) {
-	c, err := handshake.NewClient(handshake.ClientConfig{Identity: []byte(identity), Key: []byte("key"), OfferCID: true})
+	n.startWith(from, handshake.ClientConfig{Identity: []byte(identity), Key: []byte("key"), OfferCID: true})
+}
+
+func (n *network) startWith(from netip.AddrPort, cfg handshake.ClientConfig) {
+	c, err := handshake.NewClient(cfg)
 	if err != nil {
 		n.t.Fatal(err)
 	}

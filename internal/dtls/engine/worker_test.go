@@ -191,12 +191,21 @@ func TestSpoofedHellosLeaveNothing(t *testing.T) {
 
 // halfOpenClient goes up to the server's flight and no further.
 func (x *wire) halfOpenClient(from netip.AddrPort) {
-	c, _ := handshake.NewClient(handshake.ClientConfig{Identity: []byte("dev"), Key: []byte("key")})
+	x.halfOpenWith(from, handshake.ClientConfig{Identity: []byte("dev"), Key: []byte("key")})
+}
+
+func (x *wire) halfOpenWith(from netip.AddrPort, cfg handshake.ClientConfig) {
+	c, err := handshake.NewClient(cfg)
+	if err != nil {
+		x.t.Fatal(err)
+	}
 	var last []byte
 	send := func(b []byte) { last = bytes.Clone(b) }
 	c.Start(x.w.now, send)
-	for _, reply := range x.in(last, from) { // HelloVerifyRequest
-		c.Receive(new(record.Scratch), reply.b, x.w.now, send)
+	for _, reply := range x.in(last, from) { // a HelloVerifyRequest, and what is due for others
+		if reply.to == from {
+			c.Receive(new(record.Scratch), reply.b, x.w.now, send)
+		}
 	}
 	x.in(last, from)
 }

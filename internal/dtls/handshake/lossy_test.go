@@ -45,8 +45,10 @@ func kinds(t testing.TB) map[string]func() (handshake.ClientConfig, handshake.Se
 }
 
 // A network that loses, repeats, delays and splits datagrams must not stop a
-// handshake, only slow it down, whatever its datagrams' length.
+// handshake, only slow it down, whatever its datagrams' length, also where the last flight
+// carries a ticket.
 func TestHandshakeOverABadNetwork(t *testing.T) {
+	resumption := newResumption(t, handshake.ResumptionConfig{})
 	for kind, config := range kinds(t) {
 		seeds := uint64(60)
 		if kind == "psk" {
@@ -58,6 +60,7 @@ func TestHandshakeOverABadNetwork(t *testing.T) {
 			client.OfferCID, client.CID = seed%2 == 0, []byte{1, 2, 3}[:seed%3]
 			client.Timeout, client.Repetitions = 50*time.Millisecond, 60
 			client.MTU, server.MTU = 128+rng.IntN(1200), 128+rng.IntN(1200)
+			client.Resumable, server.Resumption = seed%4 < 2, resumption
 			c, err := handshake.NewClient(client)
 			if err != nil {
 				t.Fatal(err)
@@ -66,6 +69,9 @@ func TestHandshakeOverABadNetwork(t *testing.T) {
 			run(t, c, s, badNetwork(rng, s))
 			if done, err := c.Done(); !done || err != nil || s.result == nil || s.failed {
 				t.Fatalf("%s, seed %d, MTU %d and %d: done %t, %v, server %t", kind, seed, client.MTU, server.MTU, done, err, s.failed)
+			}
+			if ticket := c.Result().Session; (ticket != nil) != client.Resumable {
+				t.Fatalf("%s, seed %d: a session to resume %t, requested %t", kind, seed, ticket != nil, client.Resumable)
 			}
 			exchange(t, c.Result().Association, s.result.Association)
 			exchange(t, s.result.Association, c.Result().Association)
