@@ -3,7 +3,7 @@
 //
 //	exchange.Endpoint ─► Server.Serve ─► path ─► conditions ─► Block1 assembled ─► method ─► Request.Answer
 //	                                                              │                            │ first block, the rest on request
-//	                                                              └─ 2.31, until complete      └─ separately (Separate)
+//	                                                              └─ 2.31, until complete      └─ separately (Separate), later (Defer)
 //	Topic.Changed ─► Server.Tick ─► the observer's request is executed again ─► notification
 //
 // A method is a function that answers its [Request] before it returns. What it answers may be longer than a message: the

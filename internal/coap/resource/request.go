@@ -60,20 +60,6 @@ func (r *Request) Location(path, query []string) { r.options.path, r.options.que
 // Separate acknowledges the request at once and sends the answer after delay. It is to be called before Answer.
 func (r *Request) Separate(delay time.Duration) { r.reply.Separate(delay) }
 
-// Defer acknowledges the request without an answer, which Deferred.Answer gives later. A method calls it in the place of Answer.
-func (r *Request) Defer() *Deferred {
-	d := &Deferred{server: r.server, session: r.Session, token: append([]byte(nil), r.Message.Token...), kind: message.Non}
-	if r.Message.Type == message.Con {
-		d.kind = message.Con
-	}
-	if mask, ok := r.Message.Uint(message.NoResponse); ok && mask <= 0xff {
-		d.noResponse = mask
-	}
-	d.protection = keep(r.Protection)
-	r.reply.Silent()
-	return d
-}
-
 // keep returns a protection that outlives the request.
 func keep(p exchange.Protection) exchange.Protection {
 	if p == nil {
@@ -96,35 +82,6 @@ func peerOf(p exchange.Protection) uint64 {
 		return 0
 	}
 	return p.Peer()
-}
-
-// Deferred is a request that is answered after its method has returned. It belongs to the goroutine of the Server, and must not be
-// used once its session was forgotten.
-type Deferred struct {
-	server     *Server
-	session    *Session
-	token      []byte
-	kind       message.Type
-	noResponse uint32
-	protection exchange.Protection
-}
-
-// Answer sends the response, once: with a payload of this format, or without one where body is nil. body is copied. A response for
-// which there is no room is dropped.
-func (d *Deferred) Answer(code message.Code, format message.Format, body []byte, now time.Duration) {
-	if d.noResponse>>(code.Class()-1)&1 != 0 { // RFC 7967
-		return
-	}
-	var b message.Builder
-	b.Reset(d.server.out[:0], d.kind, code, 0, d.token)
-	if body != nil {
-		b.Uint(message.ContentFormat, uint32(format))
-		b.Payload(body)
-	}
-	datagram, err := b.Bytes()
-	if datagram = protected(d.protection, datagram); err == nil && datagram != nil {
-		d.server.endpoint.Respond(&d.session.Session, datagram, !d.server.cfg.Guard.Proven(d.session), now)
-	}
 }
 
 // First reports whether the first block of the answer is requested, or all of it.
