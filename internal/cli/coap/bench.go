@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli"
@@ -82,12 +83,18 @@ The exit code is 1 if a request or a session was lost or a request failed, or, w
 	cli.DurationVar(flags, &f.load.Pause, "interval", 0, "pause of a client between response and next request")
 	cli.DurationVar(flags, &f.load.AckTimeout, "ack-timeout", 2*time.Second, "first retransmission, at least (RFC 7252 ACK_TIMEOUT)")
 	flags.IntVar(&f.load.Burst, "handshakes-burst", 64, "handshakes under way at a time, per worker; over TCP and TLS by default 32 of all workers")
+	addServerPID(flags, &f.load.ServerPID)
 	flags.Uint64Var(&f.load.Seed, "seed", 0, "of message ids and back-off (default random)")
 	flags.BoolVar(&f.json, "json", false, "print the result as JSON; the progress goes to standard error")
 	flags.StringVar(&f.lines, "progress", "weir", "lines of progress: weir, every second, or original, every 10 s with a number, as Californium's client prints them")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, cli.QuietUsage)
 	flags.BoolVar(&f.allowErrors, "allow-errors", false, "exit with 0 also after lost or failed requests")
 	return cmd
+}
+
+// addServerPID adds the flag that bench and bench-all share.
+func addServerPID(flags *pflag.FlagSet, pid *int) {
+	flags.IntVar(pid, "server-pid", 0, "process id of a server on this machine: its processor time per request is shown too, that of its children included")
 }
 
 // check refuses what cannot be meant and completes the load.
@@ -190,6 +197,10 @@ func runCoapBench(cmd *cobra.Command, uri string, f *coapBenchFlags) error {
 }
 
 func benchResult(uri string, f *coapBenchFlags, started time.Time, r *client.BenchResult) v1.CoAPBench {
+	processes := []measure.Process{{Name: "client", CPU: r.CPU}}
+	if f.load.ServerPID != 0 {
+		processes = append(processes, measure.Process{Name: "server", CPU: r.ServerCPU})
+	}
 	return v1.CoAPBench{
 		Result: *(&measure.Result{
 			Scenario: "coap-bench", Path: uri, Started: started, Elapsed: r.Elapsed,
@@ -198,7 +209,7 @@ func benchResult(uri string, f *coapBenchFlags, started time.Time, r *client.Ben
 				"rebind_every": f.load.RebindEvery.String(),
 			},
 			Requests: r.Stats.Requests, Errors: r.Stats.Errors, Bytes: r.Stats.Requests * uint64(f.payload), Latency: r.RTT,
-			Processes: []measure.Process{{Name: "client", CPU: r.CPU}},
+			Processes: processes,
 		}).Form(),
 		Stats: r.Stats, Setup: r.Setup.Seconds(), Handshake: r.Handshake.Form(), Groups: r.Groups,
 	}

@@ -35,6 +35,7 @@ type benchAllFlags struct {
 	requests, requestsLarge, notifies, reverseNotifies int
 	payload, payloadMedium, payloadLarge, handshakes   int
 	noStop, quiet, allowErrors, json                   bool
+	serverPID                                          int
 }
 
 func newBenchAllCommand() *cobra.Command {
@@ -86,6 +87,7 @@ is shown with its error, and the others go on. The exit code is 1 if one failed 
 	flags.BoolVar(&f.json, "json", false, "print the results as JSON; the progress goes to standard error")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, cli.QuietUsage)
 	flags.BoolVar(&f.allowErrors, "allow-errors", false, "exit with 0 also after lost or failed requests")
+	addServerPID(flags, &f.serverPID)
 	f.add(flags)
 	return cmd
 }
@@ -178,6 +180,7 @@ func (f *benchAllFlags) load(test, base string, own client.Security) client.Benc
 	c := client.BenchConfig{
 		URI: fmt.Sprintf("%s%s?rlen=%d", base, f.path, f.payload), Clients: f.clients, Requests: f.requests, NoStop: f.noStop, Payload: payloadOf(f.payload),
 		Identity: own.Identity, Secret: own.Secret, Credentials: own.Credentials, ServerName: own.ServerName, Suites: own.Suites, CIDLength: own.CIDLength, NoCID: own.NoCID,
+		ServerPID: f.serverPID,
 	}
 	blockSize := 1024
 	if strings.Contains(base, "+tcp://") {
@@ -267,20 +270,28 @@ func (r *benchRun) run(cmd *cobra.Command, quiet bool) {
 
 func printBenchRuns(w io.Writer, runs []benchRun) error {
 	t := terminal.NewTable(w, false)
-	fmt.Fprintln(t, "TEST\tCLIENTS\tREQUESTS\tREQUESTS/S\tHANDSHAKES/S\tP50 MS\tP99 MS\tRETRANSMISSIONS\tERROR")
+	fmt.Fprintln(t, "TEST\tCLIENTS\tREQUESTS\tREQUESTS/S\tHANDSHAKES/S\tCLIENT US\tSERVER US\tP50 MS\tP99 MS\tRETRANSMISSIONS\tERROR")
 	for i := range runs {
 		r := &runs[i]
 		if r.result == nil {
-			fmt.Fprintf(t, "%s\t%d\t\t\t\t\t\t\t%s\n", r.Test, r.Clients, r.Error)
+			fmt.Fprintf(t, "%s\t%d\t\t\t\t\t\t\t\t\t%s\n", r.Test, r.Clients, r.Error)
 			continue
 		}
-		stats, handshakes := &r.result.Stats, ""
+		stats, handshakes, server := &r.result.Stats, "", ""
+		if r.load.ServerPID != 0 {
+			server = microseconds(r.result.ServerCPU, stats.Requests)
+		}
 		if r.load.HandshakeEvery > 0 {
 			handshakes = fmt.Sprintf("%.0f", float64(stats.Handshakes)/max((r.result.Setup+r.result.Elapsed).Seconds(), 1e-9))
 		}
-		fmt.Fprintf(t, "%s\t%d\t%d\t%.0f\t%s\t%.3f\t%.3f\t%d\t%s\n", r.Test, r.Clients, stats.Requests,
-			float64(stats.Requests)/max(r.result.Elapsed.Seconds(), 1e-9), handshakes,
+		fmt.Fprintf(t, "%s\t%d\t%d\t%.0f\t%s\t%s\t%s\t%.3f\t%.3f\t%d\t%s\n", r.Test, r.Clients, stats.Requests,
+			float64(stats.Requests)/max(r.result.Elapsed.Seconds(), 1e-9), handshakes, microseconds(r.result.CPU, stats.Requests), server,
 			measure.Millis(r.result.RTT.Quantile(0.5)), measure.Millis(r.result.RTT.Quantile(0.99)), stats.Retransmissions, r.Error)
 	}
 	return t.Flush()
+}
+
+// microseconds is the processor time of one request.
+func microseconds(cpu time.Duration, requests uint64) string {
+	return fmt.Sprintf("%.1f", float64(cpu.Nanoseconds())/1000/float64(max(1, requests)))
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -101,11 +103,27 @@ func TestBenchResumes(t *testing.T) {
 	}
 }
 
+// The processor time of a server that is not there is an error, not 0.
+func TestBenchOfNoServerProcess(t *testing.T) {
+	s := coaptest.Start(t, 1, "--listen", "127.0.0.1:0", "--no-tcp", "--dtls", "127.0.0.1:0")
+	ended := exec.Command("true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for pid, want := range map[int]string{ended.Process.Pid: "processor time of the server: process ", -1: "-1 is no process id"} {
+		_, _, err := clitest.Both(t, "coap", "bench", s.Uris[0]+"/benchmark", "--clients", "1", "--requests", "1", "-q", "--server-pid", fmt.Sprint(pid))
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%d: %v, want %s", pid, err, want)
+		}
+	}
+}
+
 // Every test of bench-all over UDP and DTLS succeeds with Weir's own server; those over TCP: TestBenchAllOverTCP.
 func TestBenchAll(t *testing.T) {
 	clitest.TakesSeconds(t)
 	s := coaptest.Start(t, 2, "--listen", "127.0.0.1:0", "--dtls", "127.0.0.1:0", "--notify-interval", "100ms")
-	args := strings.Fields("coap bench-all 127.0.0.1 --clients 3 --observe-clients 3 --requests 5 --requests-large 2 --notifies 2 --reverse-notifies 5 --handshakes 2 --tcp=false --json --quiet")
+	args := strings.Fields("coap bench-all 127.0.0.1 --clients 3 --observe-clients 3 --requests 5 --requests-large 2 --notifies 2 --reverse-notifies 5 --handshakes 2 --tcp=false --json --quiet --server-pid")
+	args = append(args, fmt.Sprint(os.Getpid())) // the server is in this process
 	for i, flag := range []string{"--plain-port", "--secure-port"} {
 		_, address, _ := strings.Cut(s.Uris[i], "://")
 		args = append(args, flag, fmt.Sprint(netip.MustParseAddrPort(address).Port()))
@@ -118,6 +136,11 @@ func TestBenchAll(t *testing.T) {
 	for _, r := range runs {
 		if r.Error != "" || r.Bench == nil {
 			t.Errorf("%s: %q", r.Test, r.Error)
+			continue
+		}
+		// The same process, so nearly the same time.
+		if p := r.Bench.Result.Processes; len(p) != 2 || p[0].Name != "client" || p[1].Name != "server" || p[1].CPU <= 0 || p[1].CPU < p[0].CPU/2 {
+			t.Errorf("%s: %+v", r.Test, p)
 		}
 	}
 	if len(runs) < 2*7+2 {

@@ -51,6 +51,7 @@ type BenchConfig struct {
 	ServerName     string                 // as in Security
 	Suites         []record.Suite         // as in Security
 	Seed           uint64                 // of message ids, tokens and back-off; 0 draws one
+	ServerPID      int                    // process of the server on this machine, whose processor time is measured, that of its children included; 0: none
 }
 
 // Snapshot is what the live callback gets every BenchConfig.LiveEvery.
@@ -77,4 +78,5 @@ type BenchResult struct {
 	Handshake *measure.Latency
 	Groups    []Group       // how evenly the clients were served
 	CPU       time.Duration // user and system time of this process in the request phase
+	ServerCPU time.Duration // the same of BenchConfig.ServerPID
 }

@@ -167,15 +167,18 @@ func percent(part, whole uint64) string {
 func (r *BenchResult) Print(w io.Writer) error {
 	var b strings.Builder
 	s := &r.Stats
-	rate, cpu := 0.0, 0.0
+	rate, cpu, server := 0.0, 0.0, 0.0
 	if r.Elapsed > 0 {
 		rate = float64(s.Requests) / r.Elapsed.Seconds()
 	}
 	if s.Requests > 0 {
-		cpu = float64(r.CPU.Microseconds()) / float64(s.Requests)
+		cpu, server = float64(r.CPU.Microseconds())/float64(s.Requests), float64(r.ServerCPU.Microseconds())/float64(s.Requests)
 	}
 	fmt.Fprintf(&b, "%d requests in %d ms, %.0f reqs/s\n", s.Requests, r.Elapsed.Milliseconds(), rate)
 	fmt.Fprintf(&b, "cpu-time of this client: %d ms, %.1f us per request\n", r.CPU.Milliseconds(), cpu)
+	if r.ServerCPU > 0 {
+		fmt.Fprintf(&b, "cpu-time of the server: %d ms, %.1f us per request\n", r.ServerCPU.Milliseconds(), server)
+	}
 	fmt.Fprintf(&b, "%d retransmissions (%s), %d transmission errors (%s)\n", s.Retransmissions, percent(s.Retransmissions, s.Requests), s.Errors, percent(s.Errors, s.Requests))
 	fmt.Fprintf(&b, "%d lost, %d refused by the server, %d lost sessions, %d handshakes, %d re-handshakes, %d failed handshakes, %d changes of address\n",
 		s.Lost, s.Failed, s.LostSessions, s.Handshakes, s.Rehandshakes, s.HandshakeErrors, s.Rebinds)

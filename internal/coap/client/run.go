@@ -73,11 +73,20 @@ func Bench(ctx context.Context, cfg BenchConfig, live func(Snapshot)) (BenchResu
 	if live != nil {
 		live(Snapshot{Total: b.total().stats})
 	}
+	server, err := serverCPU(cfg.ServerPID)
+	if err != nil {
+		return BenchResult{}, err
+	}
 	begun, cpu := time.Now(), processCPU()
 	b.enter(phaseLoad)
 	reporter := &reporter{b: b, live: live, begun: begun, last: begun, rtt: measure.NewLatency()}
 	err = b.load(ctx, reporter)
 	result.Elapsed, result.CPU = time.Since(begun), processCPU()-cpu
+	if after, failed := serverCPU(cfg.ServerPID); failed != nil {
+		err = errors.Join(err, failed)
+	} else {
+		result.ServerCPU = after - server
+	}
 	b.enter(phaseEnd)
 	running.Wait()
 	total := b.total()
@@ -145,6 +154,8 @@ func (c *BenchConfig) Validate() error {
 		return fmt.Errorf("clients: %d is not between 1 and %d", c.Clients, maxClients)
 	case c.Requests < 0 || c.Duration < 0 || c.RebindEvery < 0 || c.Pause < 0 || c.AckTimeout < 0 || c.Burst < 0 || c.Workers < 0 || c.LiveEvery < 0:
 		return errors.New("requests, duration, rebind interval, pause, ACK timeout, burst, workers and live interval must not be negative")
+	case c.ServerPID < 0:
+		return fmt.Errorf("server process: %d is no process id", c.ServerPID)
 	case c.CIDLength < 0 || c.CIDLength > 8:
 		return fmt.Errorf("connection id length: %d is not between 0 and 8", c.CIDLength)
 	case c.NoCID && (c.CIDLength > 0 || c.Sockets == SocketsShared):
@@ -382,6 +393,22 @@ func (e responseError) Error() string { return fmt.Sprintf("response %s %s", e.c
 func processCPU() time.Duration {
 	spent, _ := procstat.CPU(os.Getpid())
 	return spent
+}
+
+// serverCPU is the user and system time of a process and of the living ones that it has started, such as those of a supervisor; 0
+// without a process.
+func serverCPU(pid int) (sum time.Duration, err error) {
+	if pid == 0 {
+		return 0, nil
+	}
+	for _, id := range append(procstat.Descendants(pid), pid) {
+		spent, err := procstat.CPU(id)
+		if err != nil {
+			return 0, fmt.Errorf("processor time of the server: process %d: %w", id, err)
+		}
+		sum += spent
+	}
+	return sum, nil
 }
 
 // exponent is that of the blocks: bert, or their size is 16 << exponent.

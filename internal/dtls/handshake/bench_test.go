@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/pion/dtls/v3"
+	"github.com/pion/dtls/v3/pkg/crypto/elliptic"
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/dtls/handshake"
@@ -20,22 +21,23 @@ import (
 )
 
 // BenchmarkHandshakes makes handshakes in memory, both sides on one core: Weir's with Weir's, pion's with pion's, and OpenSSL's with
-// OpenSSL's over a pair of sockets, of the same suite, group and certificates. "server" is the share of the server. Run it with
-// GOMAXPROCS=1. An operation of OpenSSL's is a process with 1,000 handshakes; its processor times are those of one handshake.
+// OpenSSL's over a pair of sockets, of the same suite, group (P-256) and certificates. "server" is the share of the server. Run it
+// with GOMAXPROCS=1. An operation of OpenSSL's is a process with 1,000 handshakes; its processor times are those of one handshake.
 func BenchmarkHandshakes(b *testing.B) {
 	a := handshaketest.NewAuthority(b, "test")
 	own, device := a.Issue(b, "P-256", "server.test", nil), a.Issue(b, "P-256", "device", nil)
 	mine := credentials(handshake.Credentials{Certificates: []*handshake.Certificate{device.Certificate}, Roots: a.Roots})
 	theirs := credentials(handshake.Credentials{Certificates: []*handshake.Certificate{own.Certificate}, Roots: a.Roots})
+	groups := []handshake.Group{handshake.P256}
 	key := []byte(".fornium")
 	psk := func([]byte) ([]byte, bool) { return key, true }
 	certificates := func(auth handshake.ClientAuth) (handshake.ClientConfig, handshake.ServerConfig) {
 		suites := []record.Suite{record.ECDHEECDSAWithAES128CCM8}
-		return handshake.ClientConfig{Config: handshake.Config{Suites: suites, Credentials: mine}},
-			handshake.ServerConfig{Config: handshake.Config{Suites: suites, Credentials: theirs}, ClientAuth: auth}
+		return handshake.ClientConfig{Config: handshake.Config{Suites: suites, Groups: groups, Credentials: mine}},
+			handshake.ServerConfig{Config: handshake.Config{Suites: suites, Groups: groups, Credentials: theirs}, ClientAuth: auth}
 	}
 	withKey := func(suite record.Suite) (handshake.ClientConfig, handshake.ServerConfig) {
-		c := handshake.Config{Suites: []record.Suite{suite}}
+		c := handshake.Config{Suites: []record.Suite{suite}, Groups: groups}
 		return handshake.ClientConfig{Config: c, Identity: []byte("device"), Key: key}, handshake.ServerConfig{Config: c, PSK: psk}
 	}
 	run := func(name string, client handshake.ClientConfig, server handshake.ServerConfig) {
@@ -68,8 +70,9 @@ func BenchmarkHandshakes(b *testing.B) {
 		benchmarkPion(b, []dtls.ClientOption{suite, pionPSK, dtls.WithPSKIdentityHint([]byte("device"))}, []dtls.ServerOption{suite, pionPSK})
 	})
 	suite := dtls.WithCipherSuites(dtls.TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8)
-	pionClient := []dtls.ClientOption{suite, dtls.WithRootCAs(a.Roots), dtls.WithServerName("server.test"), dtls.WithCertificates(device.TLS())}
-	pionServer := []dtls.ServerOption{suite, dtls.WithCertificates(own.TLS())}
+	group := dtls.WithEllipticCurves(elliptic.P256)
+	pionClient := []dtls.ClientOption{suite, group, dtls.WithRootCAs(a.Roots), dtls.WithServerName("server.test"), dtls.WithCertificates(device.TLS())}
+	pionServer := []dtls.ServerOption{suite, group, dtls.WithCertificates(own.TLS())}
 	b.Run("pion/x509", func(b *testing.B) { benchmarkPion(b, pionClient, pionServer) })
 	pionServer = append(pionServer, dtls.WithClientAuth(dtls.RequireAndVerifyClientCert), dtls.WithClientCAs(a.Roots))
 	b.Run("pion/x509-mutual", func(b *testing.B) { benchmarkPion(b, pionClient, pionServer) })

@@ -48,7 +48,7 @@ static int check_cookie(SSL *ssl, const unsigned char *cookie, unsigned length) 
 
 static SSL_CTX *context(const SSL_METHOD *method, const char *ciphers, const char *chain, const char *private_key, const char *root) {
 	SSL_CTX *ctx = SSL_CTX_new(method);
-	if (ctx == NULL || !SSL_CTX_set_cipher_list(ctx, ciphers) || !SSL_CTX_set1_groups_list(ctx, "X25519:P-256"))
+	if (ctx == NULL || !SSL_CTX_set_cipher_list(ctx, ciphers) || !SSL_CTX_set1_groups_list(ctx, "P-256"))
 		fail("context");
 	if (chain != NULL && (SSL_CTX_use_certificate_chain_file(ctx, chain) != 1 || SSL_CTX_use_PrivateKey_file(ctx, private_key, SSL_FILETYPE_PEM) != 1))
 		fail(chain);
