@@ -118,6 +118,8 @@ func (s *Session) Open(datagram []byte, each, reply func([]byte)) error {
 			if err := ended(payload); err != nil {
 				return err
 			}
+		case typ == record.Handshake && handshake.Renegotiates(payload):
+			s.refuseRenegotiation(reply)
 		case typ == record.Handshake:
 			s.repeatFinal(reply)
 		case typ == record.RoutabilityCheck:
@@ -139,6 +141,16 @@ func ended(alert []byte) error {
 		return nil
 	}
 	return &Error{"the server has ended the DTLS session", handshake.AlertError(alert[1])}
+}
+
+// refuseRenegotiation tells the server that the keys stay as they are (RFC 5246 section 7.2.2). The session goes on.
+func (s *Session) refuseRenegotiation(reply func([]byte)) {
+	const warning, noRenegotiation = 1, 100
+	var buf [HeadRoom + 2 + TailRoom]byte
+	buf[HeadRoom], buf[HeadRoom+1] = warning, noRenegotiation
+	if out, err := s.seal(record.Alert, buf[:], 2); err == nil {
+		reply(out)
+	}
 }
 
 // repeatFinal sends our last flight again, where the handshake ended with it and the server requests it.
