@@ -73,7 +73,8 @@ func Bench(ctx context.Context, cfg BenchConfig, live func(Snapshot)) (BenchResu
 	if live != nil {
 		live(Snapshot{Total: b.total().stats})
 	}
-	server, err := serverCPU(cfg.ServerPID)
+	processes := serverProcesses(cfg.ServerPID)
+	server, err := sumCPU(processes)
 	if err != nil {
 		return BenchResult{}, err
 	}
@@ -82,7 +83,7 @@ func Bench(ctx context.Context, cfg BenchConfig, live func(Snapshot)) (BenchResu
 	reporter := &reporter{b: b, live: live, begun: begun, last: begun, rtt: measure.NewLatency()}
 	err = b.load(ctx, reporter)
 	result.Elapsed, result.CPU = time.Since(begun), processCPU()-cpu
-	if after, failed := serverCPU(cfg.ServerPID); failed != nil {
+	if after, failed := sumCPU(processes); failed != nil {
 		err = errors.Join(err, failed)
 	} else {
 		result.ServerCPU = after - server
@@ -395,16 +396,20 @@ func processCPU() time.Duration {
 	return spent
 }
 
-// serverCPU is the user and system time of a process and of the living ones that it has started, such as those of a supervisor; 0
-// without a process.
-func serverCPU(pid int) (sum time.Duration, err error) {
+// serverProcesses are a process and the living ones that it has started, such as that of a supervisor; none with 0.
+func serverProcesses(pid int) []int {
 	if pid == 0 {
-		return 0, nil
+		return nil
 	}
-	for _, id := range append(procstat.Descendants(pid), pid) {
-		spent, err := procstat.CPU(id)
+	return append(procstat.Descendants(pid), pid)
+}
+
+// sumCPU is the user and system time of processes. One that has ended is an error: its time is gone.
+func sumCPU(pids []int) (sum time.Duration, err error) {
+	for _, pid := range pids {
+		spent, err := procstat.CPU(pid)
 		if err != nil {
-			return 0, fmt.Errorf("processor time of the server: process %d: %w", id, err)
+			return 0, fmt.Errorf("server: no process %d, or it has ended: %w", pid, err)
 		}
 		sum += spent
 	}
