@@ -52,10 +52,7 @@ func shownToNoOther(t *testing.T, at string) {
 // and end as ended.
 func TestTCPReportsToStats(t *testing.T) {
 	clitest.TakesSeconds(t)
-	spare, _, notes := tcpProcess(t, (*exec.Cmd).Start, "stats", "--listen", "127.0.0.1:0")
-	at := clitest.WaitFor(t, notes, `http://(127\.0\.0\.1:\d+)/`)[1]
-	spare.Process.Signal(os.Interrupt)
-	spare.Wait()
+	at := clitest.FreeTCP(t).String()
 	server, _, serverNotes := tcpProcess(t, (*exec.Cmd).Start, "server", "--listen", "127.0.0.1:0", "--workers", "2", "--id", "srv", "--stats", at)
 	target := clitest.WaitFor(t, serverNotes, `listening on (127.0.0.1:\d+)`)[1]
 	client, out, clientNotes := tcpProcess(t, (*exec.Cmd).Start, "client", "--to", target, "--connections", "40", "--replicas", "3", "--workers", "2",

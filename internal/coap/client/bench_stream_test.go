@@ -119,7 +119,11 @@ func TestBenchStreamNamesTheCause(t *testing.T) {
 	}
 	before, goroutines := descriptors(), runtime.NumGoroutine()
 	garbage := accepting(t, listenTCP(t), func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n"); c.Close() })
-	closes := accepting(t, listenTCP(t), func(c net.Conn) { c.Close() })
+	closes := accepting(t, listenTCP(t), func(c net.Conn) { // unread bytes would make a reset of the end
+		_ = c.(*net.TCPConn).CloseWrite()
+		_, _ = io.Copy(io.Discard, c)
+		c.Close()
+	})
 	once := accepting(t, listenTCP(t), func(c net.Conn) {
 		conn, err := stream.NewConn(c, stream.Settings{})
 		var m message.Message
