@@ -61,7 +61,7 @@ func (p *Parameters) Validate() error {
 
 // Store hands out sender sequence numbers that outlive the process.
 type Store interface {
-	// Reserve returns the first of count numbers that it has handed out to nobody before, for the context with this id. They are
+	// Reserve returns the first of count numbers that it has never handed out before, for the context with this id. They are
 	// on disk when it returns.
 	Reserve(id string, count uint64) (first uint64, err error)
 }
