@@ -52,7 +52,7 @@ differential: ## the kernel data path against package steer on FRAMES random pac
 	@.ci/deps go
 	WEIR_ROOT=1 FRAMES=$(FRAMES) $(GO) test -count=1 -timeout 60m -run TestRootDifferential -v ./internal/datapath/ebpf ./internal/turn/kernelrelay
 
-.PHONY: help demo build check test lint fmt generate fuzz mutate bench install clean
+.PHONY: help demo build check test lint vulnerabilities fmt generate fuzz mutate bench install clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -76,6 +76,10 @@ lint: ## linters, formatting, and a go.mod that is tidy
 	@.ci/deps go lint
 	golangci-lint run --allow-parallel-runners $(PKG)
 	$(GO) mod tidy -diff
+
+vulnerabilities: ## known vulnerabilities that weir reaches, where govulncheck's database can be reached
+	@.ci/deps go
+	@.ci/vulnerabilities
 
 fmt: ## format as lint wants it
 	@.ci/deps go lint

@@ -1,4 +1,4 @@
-// The allocations of a TURN gateway, busiest first, from /users; other parts have no such door
+// The allocations of a TURN gateway, busiest first, from /users; other parts do not serve it
 // and keep the table hidden. See web.go.
 "use strict";
 

@@ -1,6 +1,7 @@
 package snat_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"regexp"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/internal/keyerror"
 	"github.com/weir-lb/weir/internal/snat"
 )
 
@@ -101,11 +103,11 @@ func TestBounds(t *testing.T) {
 			if err == nil {
 				return ""
 			}
-			path, text, _ := strings.Cut(err.Error(), ": ")
-			if !strings.Contains(text, "; ") {
-				t.Errorf("no remedy in %v", err)
+			var wrong *keyerror.Error
+			if !errors.As(err, &wrong) || !strings.Contains(wrong.Err.Error(), "; ") {
+				t.Fatalf("no key or no remedy in %v", err)
 			}
-			return strings.TrimPrefix(path, "scenarios[0].")
+			return strings.TrimPrefix(wrong.Key, "scenarios[0].")
 		}
 		for _, n := range c.good {
 			if at := refused(n); at != "" {
@@ -136,8 +138,9 @@ func TestUnknownWords(t *testing.T) {
 		s := snat.Scenario{Path: one(snat.Files)}.WithDefaults()
 		change(&s)
 		got := ""
-		if err := s.Validate(); err != nil {
-			got, _, _ = strings.Cut(err.Error(), ": ")
+		var wrong *keyerror.Error
+		if errors.As(s.Validate(), &wrong) {
+			got = wrong.Key
 		}
 		if got != key {
 			t.Errorf("%s: refused at %q", key, got)

@@ -1,6 +1,7 @@
 package snat_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/keyerror"
 	"github.com/weir-lb/weir/internal/snat"
 )
 
@@ -20,11 +22,11 @@ func decode(name string, text []byte) (snat.File, error) {
 		return file, err
 	}
 	if err := file.Validate(); err != nil {
-		path, message, _ := strings.Cut(err.Error(), ": ")
-		if !regexp.MustCompile(`^scenarios(\[\d+\](\.[a-z_]+(\[\d+\])?)+)?$`).MatchString(path) {
+		var wrong *keyerror.Error
+		if !errors.As(err, &wrong) || !regexp.MustCompile(`^scenarios(\[\d+\](\.[a-z_]+(\[\d+\])?)+)?$`).MatchString(wrong.Key) {
 			return file, fmt.Errorf("no path in %w", err)
 		}
-		return file, document.Errorf(path, "%s", message)
+		return file, document.Locate(err)
 	}
 	return file, nil
 }

@@ -3,6 +3,8 @@ package snat
 import (
 	"fmt"
 	"time"
+
+	"github.com/weir-lb/weir/internal/keyerror"
 )
 
 // Bounds of a scenario, so that a file requests no more than memory and arithmetic hold.
@@ -122,14 +124,14 @@ func or64(v, otherwise int64) int64 {
 // Validate says what is wrong with a file: "scenarios[1].path[0].ports: 7 is no multiple of 8; …".
 func (f File) Validate() error {
 	if len(f.Scenarios) == 0 {
-		return fmt.Errorf("scenarios: there is none; write at least one with a path")
+		return keyerror.Errorf("scenarios", "there is none; write at least one with a path")
 	}
 	if len(f.Scenarios) > MaxScenarios {
-		return fmt.Errorf("scenarios: %d are more than %d; split the file", len(f.Scenarios), MaxScenarios)
+		return keyerror.Errorf("scenarios", "%d are more than %d; split the file", len(f.Scenarios), MaxScenarios)
 	}
 	for i, s := range f.Scenarios {
 		if err := s.WithDefaults().Validate(); err != nil {
-			return fmt.Errorf("scenarios[%d].%w", i, err)
+			return keyerror.At(fmt.Sprintf("scenarios[%d]", i), err)
 		}
 	}
 	return nil
@@ -144,13 +146,13 @@ type bound struct {
 func within(bounds ...bound) error {
 	for _, b := range bounds {
 		if b.value < b.minimum || b.value > b.maximum {
-			return fmt.Errorf("%s: %d is not between %d and %d; write one that is", b.key, b.value, b.minimum, b.maximum)
+			return keyerror.Errorf(b.key, "%d is not between %d and %d; write one that is", b.value, b.minimum, b.maximum)
 		}
 	}
 	return nil
 }
 
-// Validate says what is wrong with a scenario that has its defaults. The error begins with the key.
+// Validate says what is wrong with a scenario that has its defaults. The error is a [keyerror.Error].
 func (s Scenario) Validate() error {
 	if err := within(
 		bound{"nodes", int64(s.Nodes), 1, MaxNodes}, bound{"max_nodes", int64(s.MaxNodes), 0, MaxNodes}, bound{"surge_nodes", int64(s.SurgeNodes), 0, MaxNodes},
@@ -162,43 +164,43 @@ func (s Scenario) Validate() error {
 		return err
 	}
 	if s.MaxNodes > 0 && s.MaxNodes < s.Nodes {
-		return fmt.Errorf("max_nodes: %d is below nodes, %d; write at least that", s.MaxNodes, s.Nodes)
+		return keyerror.Errorf("max_nodes", "%d is below nodes, %d; write at least that", s.MaxNodes, s.Nodes)
 	}
 	switch {
 	case len(s.Path) == 0:
-		return fmt.Errorf("path: there is no stage; write at least one, such as path: [{kind: azure-lb}]")
+		return keyerror.Errorf("path", "there is no stage; write at least one, such as path: [{kind: azure-lb}]")
 	case s.Protocol != TCP && s.Protocol != UDP:
-		return fmt.Errorf("protocol: %q is neither tcp nor udp; write one of them", s.Protocol)
+		return keyerror.Errorf("protocol", "%q is neither tcp nor udp; write one of them", s.Protocol)
 	case s.Protocol == UDP && s.Traffic.Policy == Original:
-		return fmt.Errorf("protocol: the original tester uses tcp; write another traffic policy")
+		return keyerror.Errorf("protocol", "the original tester uses tcp; write another traffic policy")
 	case s.Protocol == UDP && s.Traffic.RST > 0:
-		return fmt.Errorf("protocol: nothing closes a udp flow, so no share of them ends by rst; leave rst out")
+		return keyerror.Errorf("protocol", "nothing closes a udp flow, so no share of them ends by rst; leave rst out")
 	case s.Kind != Exact && s.Kind != Ceiling && s.Kind != Transient:
-		return fmt.Errorf("kind: %q is none of exact, ceiling and transient; write one of them", s.Kind)
+		return keyerror.Errorf("kind", "%q is none of exact, ceiling and transient; write one of them", s.Kind)
 	case s.Expect != nil && (*s.Expect < 0 || *s.Expect > maxLimit):
-		return fmt.Errorf("expect: %d is no count of connections; write one from 0 on", *s.Expect)
+		return keyerror.Errorf("expect", "%d is no count of connections; write one from 0 on", *s.Expect)
 	case s.ExpectNodes != nil && (*s.ExpectNodes < 0 || *s.ExpectNodes > maxLimit):
-		return fmt.Errorf("expect_nodes: %d is no count of nodes; write one from 0 on", *s.ExpectNodes)
+		return keyerror.Errorf("expect_nodes", "%d is no count of nodes; write one from 0 on", *s.ExpectNodes)
 	case s.Tolerance < 0 || s.Tolerance > 1:
-		return fmt.Errorf("tolerance: %v is no share; write one from 0 to 1, 0.05 is 5 %%", s.Tolerance)
+		return keyerror.Errorf("tolerance", "%v is no share; write one from 0 to 1, 0.05 is 5 %%", s.Tolerance)
 	}
 	for i, p := range s.Path {
 		if err := p.validate(s); err != nil {
-			return fmt.Errorf("path[%d].%w", i, err)
+			return keyerror.At(fmt.Sprintf("path[%d]", i), err)
 		}
 	}
 	if err := s.Traffic.validate(); err != nil {
-		return fmt.Errorf("traffic.%w", err)
+		return keyerror.At("traffic", err)
 	}
 	return nil
 }
 
 func (p StageSpec) validate(s Scenario) error {
 	if !known(p.Kind) {
-		return fmt.Errorf("kind: there is no stage %q; known: %s", p.Kind, kindNames())
+		return keyerror.Errorf("kind", "there is no stage %q; known: %s", p.Kind, kindNames())
 	}
 	if p.Side != "" && p.Side != "client" && p.Side != "server" {
-		return fmt.Errorf("side: %q is neither client nor server; write one of them", p.Side)
+		return keyerror.Errorf("side", "%q is neither client nor server; write one of them", p.Side)
 	}
 	if err := within(
 		bound{"ips", int64(p.IPs), 1, p.maxIPs()}, bound{"zones", int64(p.Zones), 0, maxZones}, bound{"ports", int64(p.Ports), 0, 65_536}, bound{"max_ports", int64(p.MaxPorts), 0, gcpNATMaxDynamic},
@@ -208,7 +210,7 @@ func (p StageSpec) validate(s Scenario) error {
 	}
 	for key, d := range map[string]*time.Duration{"hold_fin": p.HoldFIN, "hold_rst": p.HoldRST, "idle_timeout": p.Idle, "accept_pause": &p.Pause, "grow_delay": &p.Grow} {
 		if d != nil && (*d < 0 || *d > 30*24*time.Hour) {
-			return fmt.Errorf("%s: %v is not between 0 and 30 days; write a time such as 65s", key, *d)
+			return keyerror.Errorf(key, "%v is not between 0 and 30 days; write a time such as 65s", *d)
 		}
 	}
 	return p.validateVendor(s)
@@ -228,42 +230,42 @@ func (p StageSpec) maxIPs() int64 {
 
 func (p StageSpec) validateVendor(s Scenario) error {
 	if p.Zones > 0 && p.Kind != AWSRegional {
-		return fmt.Errorf("zones: %s has no such setting; leave it out (it is of %s)", p.Kind, AWSRegional)
+		return keyerror.Errorf("zones", "%s has no such setting; leave it out (it is of %s)", p.Kind, AWSRegional)
 	}
 	switch p.Kind {
 	case AzureLB:
 		if p.Ports%azureLBBlock != 0 || p.Ports > azureLBPorts {
-			return fmt.Errorf("ports: %d is no multiple of 8 up to 64000; Azure allocates nothing else, write %d", p.Ports, min(max(p.Ports/azureLBBlock, 1)*azureLBBlock, azureLBPorts))
+			return keyerror.Errorf("ports", "%d is no multiple of 8 up to 64000; Azure allocates nothing else, write %d", p.Ports, min(max(p.Ports/azureLBBlock, 1)*azureLBBlock, azureLBPorts))
 		}
 		if p.Ports == 0 && s.Nodes > azureLBDefaultPool {
-			return fmt.Errorf("ports: the default allocation ends at %d nodes, there are %d; write the ports of each node", azureLBDefaultPool, s.Nodes)
+			return keyerror.Errorf("ports", "the default allocation ends at %d nodes, there are %d; write the ports of each node", azureLBDefaultPool, s.Nodes)
 		}
 		for i, port := range p.RulePorts {
 			if port < 1 || port > 65_535 {
-				return fmt.Errorf("rule_ports[%d]: %d is no port; write one from 1 to 65535", i, port)
+				return keyerror.Errorf(fmt.Sprintf("rule_ports[%d]", i), "%d is no port; write one from 1 to 65535", port)
 			}
 		}
 	case GCPNAT:
 		if p.MaxPorts > 0 && p.EndpointIndependent {
-			return fmt.Errorf("endpoint_independent: Cloud NAT allows it with static allocation only; leave it or max_ports out")
+			return keyerror.Errorf("endpoint_independent", "Cloud NAT allows it with static allocation only; leave it or max_ports out")
 		}
 		if p.MaxPorts > 0 && (p.Ports&(p.Ports-1) != 0 || p.MaxPorts&(p.MaxPorts-1) != 0 || p.Ports < gcpNATMinDynamic || p.MaxPorts < p.Ports) {
-			return fmt.Errorf("max_ports: dynamic allocation goes from %d to %d, which are no two powers of two from 32 on in order; write such as ports: 64 and max_ports: 4096", p.Ports, p.MaxPorts)
+			return keyerror.Errorf("max_ports", "dynamic allocation goes from %d to %d, which are no two powers of two from 32 on in order; write such as ports: 64 and max_ports: 4096", p.Ports, p.MaxPorts)
 		}
 		if p.MaxPorts == 0 && p.gcpPorts() > gcpNATPorts {
-			return fmt.Errorf("ports: Cloud NAT rounds %d up to %d, more than the %d of an address; write at most %d", p.Ports, p.gcpPorts(), gcpNATPorts, gcpNATMaxStatic)
+			return keyerror.Errorf("ports", "Cloud NAT rounds %d up to %d, more than the %d of an address; write at most %d", p.Ports, p.gcpPorts(), gcpNATPorts, gcpNATMaxStatic)
 		}
 	case AcceptQueue:
 		if s.Protocol == UDP {
-			return fmt.Errorf("kind: udp has no accept-queue; leave the stage out")
+			return keyerror.Errorf("kind", "udp has no accept-queue; leave the stage out")
 		}
 	case Memory:
 		if p.Limit == 0 {
-			return fmt.Errorf("limit: there is none; write the bytes that may go to sockets")
+			return keyerror.Errorf("limit", "there is none; write the bytes that may go to sockets")
 		}
 	case Ephemeral, Masquerade, MasqueradeLB:
 		if p.Ports > 65_535 {
-			return fmt.Errorf("ports: %d are more than there are; write at most 65535", p.Ports)
+			return keyerror.Errorf("ports", "%d are more than there are; write at most 65535", p.Ports)
 		}
 	}
 	return nil
@@ -272,27 +274,27 @@ func (p StageSpec) validateVendor(s Scenario) error {
 func (t Traffic) validate() error {
 	switch {
 	case t.Policy != Keep && t.Policy != Open && t.Policy != Original:
-		return fmt.Errorf("policy: %q is none of keep, open and original; write one of them", t.Policy)
+		return keyerror.Errorf("policy", "%q is none of keep, open and original; write one of them", t.Policy)
 	case t.Spread != "exponential" && t.Spread != "fixed":
-		return fmt.Errorf("spread: %q is neither exponential nor fixed; write one of them", t.Spread)
+		return keyerror.Errorf("spread", "%q is neither exponential nor fixed; write one of them", t.Spread)
 	case t.Balance != "even" && t.Balance != "random":
-		return fmt.Errorf("balance: %q is neither even nor random; write one of them", t.Balance)
+		return keyerror.Errorf("balance", "%q is neither even nor random; write one of them", t.Balance)
 	case !(t.Rate > 0 && t.Rate <= 1e8):
-		return fmt.Errorf("rate: %v is not above 0 and up to 100000000; write connections per second", t.Rate)
+		return keyerror.Errorf("rate", "%v is not above 0 and up to 100000000; write connections per second", t.Rate)
 	case t.Burst < 0 || t.Burst > 10_000_000:
-		return fmt.Errorf("burst: %d is not between 0 and 10000000; write one that is", t.Burst)
+		return keyerror.Errorf("burst", "%d is not between 0 and 10000000; write one that is", t.Burst)
 	case t.Burst > 0 && t.BurstEvery < time.Millisecond:
-		return fmt.Errorf("burst_every: %v; write how often a burst comes, from 1ms on", t.BurstEvery)
+		return keyerror.Errorf("burst_every", "%v; write how often a burst comes, from 1ms on", t.BurstEvery)
 	case !(t.RST >= 0 && t.Abandoned >= 0 && t.RST+t.Abandoned <= 1):
-		return fmt.Errorf("rst: the shares rst %v and abandoned %v are no part of 1; write shares whose sum is at most 1", t.RST, t.Abandoned)
+		return keyerror.Errorf("rst", "the shares rst %v and abandoned %v are no part of 1; write shares whose sum is at most 1", t.RST, t.Abandoned)
 	case t.Duration < time.Second || t.Duration > 366*24*time.Hour:
-		return fmt.Errorf("duration: %v is not between 1s and a year; write one that is", t.Duration)
+		return keyerror.Errorf("duration", "%v is not between 1s and a year; write one that is", t.Duration)
 	case t.Lifetime < 0 || t.Lifetime > 366*24*time.Hour:
-		return fmt.Errorf("lifetime: %v is not between 0 and a year; write one that is, 0 is for ever", t.Lifetime)
+		return keyerror.Errorf("lifetime", "%v is not between 0 and a year; write one that is, 0 is for ever", t.Lifetime)
 	case t.Heartbeat < time.Second || t.Heartbeat > 24*time.Hour:
-		return fmt.Errorf("heartbeat: %v is not between 1s and a day; write one that is", t.Heartbeat)
+		return keyerror.Errorf("heartbeat", "%v is not between 1s and a day; write one that is", t.Heartbeat)
 	case t.Validate < time.Second || t.Validate > 24*time.Hour:
-		return fmt.Errorf("validate: %v is not between 1s and a day; write one that is", t.Validate)
+		return keyerror.Errorf("validate", "%v is not between 1s and a day; write one that is", t.Validate)
 	}
 	return nil
 }

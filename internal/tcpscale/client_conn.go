@@ -170,7 +170,7 @@ func (c *Client) starved(s *slot) bool {
 	return 2*c.stop.after(now-min(now, 2*timeout), now) >= timeout
 }
 
-// lastWord obeys what a peer has said before the reset that a write has met; true: that has ended the connection.
+// lastWord obeys what a peer has sent before the reset that a write has met; true: that has ended the connection.
 func (c *Client) lastWord(i int32, s *slot) bool {
 	for s.state >= slotHello {
 		held := copy(c.read[:], c.partial[i])
@@ -357,7 +357,7 @@ func (c *Client) release(i int32, reset bool) {
 	delete(c.partial, i)
 }
 
-// serverID is the id of the server that a connection is with; empty where it has not said.
+// serverID is the id of the server that a connection is with; empty if it has not sent it.
 func (c *Client) serverID(s *slot) string {
 	if c.config.Plain || int(s.server) >= len(c.servers) {
 		return ""

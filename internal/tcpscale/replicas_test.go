@@ -96,7 +96,7 @@ func TestReplicasAreSeenAsClients(t *testing.T) {
 	}
 }
 
-// alone is where no other program binds a port: a network namespace, if we may make one, and the test then runs beside others.
+// alone is where no other program binds a port: a network namespace, if we may make one, and the test then runs at the same time as others.
 func alone(t *testing.T) Launcher {
 	t.Helper()
 	if netlab.Privileged() != nil {

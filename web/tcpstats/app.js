@@ -162,7 +162,7 @@ function show(st) {
 
 const spans = { "5m": { seconds: 300, each: 900 }, "1h": { seconds: 3600, each: 5000 }, "24h": { seconds: 86400, each: 30000 } };
 
-// plots requests what the plots show; each span has its pace, and a wish of the reader does not wait for it.
+// plots requests what the plots show; each span has its pace, and a request of the reader does not wait for it.
 async function plots(atOnce) {
   const now = performance.now(), id = picked, of = span;
   if (!atOnce && (asking || now - lastHistory < spans[of].each)) return;
@@ -172,7 +172,7 @@ async function plots(atOnce) {
     const answer = await fetch(`api/history?id=${encodeURIComponent(id)}&span=${of}`);
     if (!answer.ok) return;
     const h = await answer.json();
-    if (id !== picked || of !== span) return; // another wish has come meanwhile
+    if (id !== picked || of !== span) return; // a newer request has replaced this one
     const slots = spans[of].seconds / h.step_s;
     const expected = id === "all" && state.expected ? h.clients.map(() => state.expected) : h.clients.map(() => null);
     connectionsPlot.set([h.clients, h.servers, expected], h.step_s, slots);

@@ -50,8 +50,8 @@ class Plot {
 
   key(e) {
     if (!this.data) return;
-    const last = this.count - 1, at = this.cursor ?? last, far = Math.ceil(this.count / 20);
-    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, PageUp: at - far, PageDown: at + far, Home: 0, End: last, Escape: null }[e.key];
+    const last = this.count - 1, at = this.cursor ?? last, page = Math.ceil(this.count / 20);
+    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, PageUp: at - page, PageDown: at + page, Home: 0, End: last, Escape: null }[e.key];
     if (to === undefined) return;
     e.preventDefault();
     this.point(to === null ? null : Math.min(last, Math.max(0, to)));

@@ -72,8 +72,7 @@ func checkNode(path string, text []byte) (string, error) {
 		return "", err
 	}
 	if err := cfg.Validate(); err != nil {
-		key, message, _ := strings.Cut(err.Error(), ": ")
-		return "", document.Errorf(key, "%s", message)
+		return "", document.Locate(err)
 	}
 	if _, err := node.LoadCredentials(cfg.PSKFile, true); err != nil {
 		return "", document.Errorf("psk_file", "%v", err)

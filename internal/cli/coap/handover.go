@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/coap/node"
 	"github.com/weir-lb/weir/internal/control/admin"
@@ -59,37 +59,12 @@ func coapAdmin(server *node.Node, k *handover.Store) admin.Config {
 }
 
 func newCoapUpgradeCommand() *cobra.Command {
-	var flags cli.ClientFlags
-	var wait time.Duration
-	cmd := &cobra.Command{
-		Use:   "upgrade",
-		Short: "Replace a running server by the binary that is at its path now; no DTLS session ends",
-		Long: `Has a running server replace itself by the binary that is at its path now, and waits until that serves. It is tried
-first: if it does not run, nothing happens. Sockets stay open all the time, so that requests wait in them, and if the new
-binary does not come to serve, the old one is back. It is what SIGUSR2 to the server does. The same binary restarts it.`,
-		Example: `  install -m 755 weir.new /usr/local/bin/weir && weir coap upgrade
-  weir coap upgrade --admin unix:/run/weir.sock --json`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := flags.Client()
-			if err != nil {
-				return err
-			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), wait)
-			defer cancel()
-			done, err := client.UpgradeCoAP(ctx)
-			if err != nil {
-				return err
-			}
-			if flags.AsJSON {
-				return cli.PrintJSON(cmd.OutOrStdout(), done)
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "upgraded from %s to %s in %.0f ms: process %d has %d DTLS sessions, %d are lost\n",
-				done.From, done.To, done.Seconds*1000, done.PID, done.Sessions, done.Lost)
-			return err
-		},
-	}
-	flags.Add(cmd, cli.CoapPart())
-	cli.DurationVar(cmd.Flags(), &wait, "wait", time.Minute, "how long the new process may take until it serves")
-	return cmd
+	return cli.UpgradeCommand(cli.CoapPart(), "server", "DTLS session", func(ctx context.Context, running *client.Client) (any, string, error) {
+		done, err := running.UpgradeCoAP(ctx)
+		if err != nil {
+			return nil, "", err
+		}
+		return done, fmt.Sprintf("upgraded from %s to %s in %.0f ms: process %d has %d DTLS sessions, %d are lost",
+			done.From, done.To, done.Seconds*1000, done.PID, done.Sessions, done.Lost), nil
+	})
 }

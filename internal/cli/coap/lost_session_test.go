@@ -112,30 +112,30 @@ func lostAnswers() [][]byte {
 	}
 }
 
-// lostClient makes a session through a port, and returns what begins a request in it, and what the client has said about its end.
-type lostClient func(t *testing.T, port string) (request func(), said func() string)
+// lostClient makes a session through a port, and returns what begins a request in it, and what the client has printed about its end.
+type lostClient func(t *testing.T, port string) (request func(), output func() string)
 
 func ofPeer(p *peer, line string) (func(), func() string) {
 	var mu sync.Mutex
 	var read sync.Once
-	said := ""
+	output := ""
 	p.t.Cleanup(func() { _ = p.process.Process.Kill() }) // it waits for an answer that never comes
 	return func() {
 			_, _ = fmt.Fprintln(p.in, line)
 			go read.Do(func() {
 				for p.out.Scan() {
 					mu.Lock()
-					said += p.out.Text() + "; "
+					output += p.out.Text() + "; "
 					mu.Unlock()
 				}
 				mu.Lock()
-				said += "ended; "
+				output += "ended; "
 				mu.Unlock()
 			})
 		}, func() string {
 			mu.Lock()
 			defer mu.Unlock()
-			return said
+			return output
 		}
 }
 
@@ -154,18 +154,18 @@ func lostClients() map[string]lostClient {
 				t.Fatal(err)
 			}
 			var mu sync.Mutex
-			said := ""
+			output := ""
 			return func() {
 					go func() {
 						_, err := conn.Do(context.Background(), &client.Request{Path: []string{"mycontext"}})
 						mu.Lock()
 						defer mu.Unlock()
-						said = fmt.Sprint(err)
+						output = fmt.Sprint(err)
 					}()
 				}, func() string {
 					mu.Lock()
 					defer mu.Unlock()
-					return said
+					return output
 				}
 		},
 	}
@@ -226,18 +226,18 @@ func TestClientsOfLostSessions(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			request, said := start(t, port)
+			request, output := start(t, port)
 			l.lose()
 			request()
 			for wanted := 1; wanted <= 2; wanted++ {
 				select {
 				case n := <-l.reaction:
 					if n != wanted {
-						t.Errorf("a ClientHello after %d records that were answered; it says %q", wanted-1, said())
+						t.Errorf("a ClientHello after %d records that were answered; it says %q", wanted-1, output())
 						return
 					}
 				case <-time.After(30 * time.Second):
-					t.Fatalf("%d records; it says %q", wanted-1, said())
+					t.Fatalf("%d records; it says %q", wanted-1, output())
 				}
 				if wanted == 1 && !repeats(name) {
 					request()

@@ -50,7 +50,7 @@ server does at /requests, over UDP (coap://), DTLS 1.2 (coaps://), TCP (coap+tcp
 
 A request without a response that the server remembers has lost its response. One that the server never got was lost itself.
 Requests are non-confirmable and sent once, so each loss counts. Over TCP and TLS, requests and responses are lost with their
-connection, which is made anew, or because they come too late. The state is kept on disk: a test goes on where it was stopped.
+connection, which is opened again, or because they come too late. The state is kept on disk: a test goes on where it was stopped.
 It takes at most a few hundred kB; after a day its parts of a minute become longer, never more.
 
 The exit code is 0 when a response came, 1 when none did.`,

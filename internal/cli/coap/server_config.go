@@ -36,14 +36,7 @@ func coapServerConfig(cmd *cobra.Command, f *coapServerFlags) (node.Config, erro
 	if on := f.californium.on("tcp"); on != nil && *on && given("tcp") {
 		mirror(&cfg)
 	}
-	if err := cfg.Validate(); err != nil {
-		path, message, _ := strings.Cut(err.Error(), ": ")
-		if document != nil {
-			return cfg, document.Errorf(path, "%s", message)
-		}
-		return cfg, err
-	}
-	return cfg, nil
+	return cfg, document.Locate(cfg.Validate())
 }
 
 // apply enters the flags that were given.

@@ -34,7 +34,7 @@ func publicKey(t *testing.T, path string) string {
 	return base64.StdEncoding.EncodeToString(der)
 }
 
-// A device store of Californium's cloud servers: pre-shared keys and raw public keys of devices, and nobody else.
+// A device store of Californium's cloud servers: pre-shared keys and raw public keys of devices, and of no other client.
 func TestDeviceStore(t *testing.T) {
 	certs := makeCerts(t)
 	path := filepath.Join(t.TempDir(), "devices.txt")

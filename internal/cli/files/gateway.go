@@ -2,7 +2,6 @@ package files
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -37,7 +36,7 @@ func Gateway(name string, text []byte) (*GatewayPlan, error) {
 		return nil, err
 	}
 	if err := c.Validate(); err != nil {
-		return nil, Locate(document, err)
+		return nil, document.Locate(err)
 	}
 	if len(c.Listeners) == 0 {
 		return nil, document.Errorf("listeners", "there is none, nothing would be served; add one, such as listeners: [{name: udp, address: 0.0.0.0, port: 3478}]")
@@ -52,10 +51,10 @@ func parseStunnerd(name string, text []byte) (*GatewayPlan, error) {
 	}
 	result, err := file.Convert(os.Getenv)
 	if err != nil {
-		return nil, Locate(document, err)
+		return nil, document.Locate(err)
 	}
 	for _, note := range result.Notes {
-		notes = append(notes, Locate(document, errors.New(note)).Error())
+		notes = append(notes, document.Locate(note).Error())
 	}
 	return &GatewayPlan{
 		Gateway: result.Gateway, Health: result.Health, Metrics: result.Metrics, STUNner: true, Log: result.Log,
@@ -65,7 +64,7 @@ func parseStunnerd(name string, text []byte) (*GatewayPlan, error) {
 
 // Check also checks the files that the configuration names.
 func (p *GatewayPlan) Check() error {
-	return Locate(p.Document, p.Gateway.CheckCertificates())
+	return p.Document.Locate(p.Gateway.CheckCertificates())
 }
 
 // Summary is what weir check and --check print of the plan.

@@ -30,7 +30,7 @@ func ReadScenarios(path string) ([]snat.Scenario, error) {
 func Scenarios(name string, text []byte) ([]snat.Scenario, error) {
 	file, document, err := config.Decode[snat.File](name, text)
 	if err == nil {
-		err = Locate(document, file.Validate())
+		err = document.Locate(file.Validate())
 	}
 	if err != nil {
 		return nil, cli.UsageError(err)

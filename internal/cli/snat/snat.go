@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/cli/files"
+	"github.com/weir-lb/weir/internal/keyerror"
 	"github.com/weir-lb/weir/internal/snat"
 	"github.com/weir-lb/weir/internal/terminal"
 )
@@ -219,12 +220,15 @@ func (f *snatFlags) hold(cmd *cobra.Command) {
 
 // asFlag turns a key's error into a flag's: "path[1].max_ports: …" is "--max-ports: …".
 func asFlag(err error) error {
-	path, message, _ := strings.Cut(err.Error(), ": ")
-	key := path[strings.LastIndexByte(path, '.')+1:]
-	if key == "kind" {
-		return errors.New(message)
+	var wrong *keyerror.Error
+	if !errors.As(err, &wrong) {
+		return err
 	}
-	return fmt.Errorf("--%s: %s", strings.ReplaceAll(key, "_", "-"), message)
+	key := wrong.Key[strings.LastIndexByte(wrong.Key, '.')+1:]
+	if key == "kind" {
+		return wrong.Err
+	}
+	return fmt.Errorf("--%s: %w", strings.ReplaceAll(key, "_", "-"), wrong.Err)
 }
 
 func (f *snatFlags) readFile(cmd *cobra.Command) ([]snat.Scenario, error) {

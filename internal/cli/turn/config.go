@@ -8,6 +8,8 @@ import (
 
 	"github.com/weir-lb/weir/internal/cli/files"
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/keyerror"
+	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/stunnerd"
 )
 
@@ -61,9 +63,7 @@ func (f *gatewayFlags) source(args []string) (*gatewaySource, error) {
 func (s *gatewaySource) load() (plan *files.GatewayPlan, text []byte, err error) {
 	if s.file == nil {
 		c, err := stunnerd.FromURI(s.uri, s.flags.peers, s.flags.tcpPeers)
-		if err != nil {
-			err = errors.New(strings.Replace(err.Error(), "clusters[0].endpoints", "--peers", 1))
-		}
+		err = asFlag(&c, err)
 		return s.limited(&files.GatewayPlan{Gateway: c, Log: stunnerd.LogLevels{All: slog.LevelInfo}}), nil, err
 	}
 	text, err = s.file.Read()
@@ -72,6 +72,20 @@ func (s *gatewaySource) load() (plan *files.GatewayPlan, text []byte, err error)
 	}
 	plan, err = s.parse(text)
 	return plan, text, err
+}
+
+// asFlag gives an error about peers of a URI the name of the flag that listed them, which is that of their cluster.
+func asFlag(c *gateway.Config, err error) error {
+	var wrong *keyerror.Error
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	for i := range c.Clusters {
+		if below, ok := strings.CutPrefix(wrong.Key, fmt.Sprintf("clusters[%d].endpoints", i)); ok {
+			return keyerror.At("--"+c.Clusters[i].Name+below, wrong.Err)
+		}
+	}
+	return err
 }
 
 // parse reads the text of the file.

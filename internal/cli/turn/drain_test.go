@@ -16,7 +16,7 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-// Told to end under 1,000 allocations, a gateway is not ready any more and takes no new client, which it sends elsewhere
+// A gateway that is to end while it has 1,000 allocations is not ready any more and takes no new client, which it sends elsewhere
 // if it knows where; what it has goes on and can be refreshed, also when the serving process is killed meanwhile; when the
 // last allocation ends, it ends with code 0.
 func TestTurnDrains(t *testing.T) {

@@ -165,7 +165,7 @@ func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource,
 	defer loop.endpoints.close()
 	loop.started(plan)
 	if _, err := loop.endpoints.change(plan); err != nil {
-		return errors.Join(files.Locate(plan.Document, err), g.Close())
+		return errors.Join(plan.Document.Locate(err), g.Close())
 	}
 	for _, uri := range loop.now().URIs {
 		log.Info("TURN", "uri", uri)

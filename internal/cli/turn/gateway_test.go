@@ -226,6 +226,8 @@ func TestTurnGatewayUsage(t *testing.T) {
 		{[]string{"-c", "ws://x/y"}, "is not fetched by ws"},
 		{[]string{"turn://u:secret@media.example"}, `turn://u:xxxxx@media.example: "media.example" is no address to listen at`},
 		{[]string{"turn://u:p@127.0.0.1", "--peers", "10.1.1.1/8"}, "--peers[0]: 10.1.1.1/8 has bits beyond its length"},
+		{[]string{"turn://u:p@127.0.0.1", "--tcp-peers", "10.1.1.1/8"}, "--tcp-peers[0]: 10.1.1.1/8 has bits beyond its length"},
+		{[]string{"turn://u:p@127.0.0.1", "--peers", "10.0.0.0/8", "--tcp-peers", "10.0.0.0/8,10.1.1.1/8"}, "--tcp-peers[1]: 10.1.1.1/8 has bits"},
 		{[]string{"turn://u:p@127.0.0.1", "turn://u:p@127.0.0.1"}, "2 TURN URIs"},
 		{[]string{"turn://u:p@127.0.0.1", "--workers", "-1"}, "--workers -1 is not between"},
 	} {

@@ -134,11 +134,11 @@ func (l *gatewayLoop) take(text []byte, err error) {
 func (l *gatewayLoop) apply(plan *files.GatewayPlan) (change v1.TurnChange, err error) {
 	back, err := l.endpoints.change(plan)
 	if err != nil {
-		return change, files.Locate(plan.Document, err)
+		return change, plan.Document.Locate(err)
 	}
 	if change, err = l.gateway.Apply(plan.Gateway); err != nil {
 		back()
-		return change, files.Locate(plan.Document, err)
+		return change, plan.Document.Locate(err)
 	}
 	return change, nil
 }

@@ -2,13 +2,13 @@ package turn
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/cli/files"
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/keyerror"
 	"github.com/weir-lb/weir/internal/metrics"
 )
 
@@ -59,7 +59,7 @@ func kinds(plan *files.GatewayPlan) map[endpointKind]string {
 }
 
 // change opens the endpoints of a plan and closes the others; unchanged ones continue. back undoes it. After an
-// error, which begins with the key of the endpoint that cannot be opened, nothing has changed.
+// error, which has the key of the endpoint that cannot be opened, nothing has changed.
 func (d *stunnerEndpoints) change(plan *files.GatewayPlan) (back func(), err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -95,7 +95,7 @@ func (d *stunnerEndpoints) toLocked(wanted map[endpointKind]string) error {
 		}
 		endpoint, err := d.start(kind)
 		if err != nil {
-			return fmt.Errorf("%s: %w; name another address, or \"\" for none", key, err)
+			return keyerror.Errorf(key, "%w; name another address, or \"\" for none", err)
 		}
 		if d.open == nil {
 			d.open = map[endpointKind]*stunnerEndpoint{}

@@ -34,7 +34,7 @@ type turnGateway struct {
 func turnConfig(t *testing.T) (path, server string) {
 	t.Helper()
 	at := netlabtest.UDPAddress(t)
-	// An address of this process and ports that the kernel gives nobody: while a gateway is down, they stay free.
+	// An address of this process and ports that the kernel gives to no program: while a gateway is down, they stay free.
 	pid := os.Getpid()
 	relay := netip.AddrFrom4([4]byte{127, 64 | byte(pid>>16), byte(pid >> 8), byte(pid)})
 	path = filepath.Join(t.TempDir(), "gateway.yaml")

@@ -118,7 +118,7 @@ func messageFaults() []faultCase {
 			return p
 		})},
 		{"silence", core("01 05 09 19"), "a response", response(func(*way, *parts) *parts { return nil })},
-		{"a critical option that nobody knows", core("01 09 22") + " " + ids("LINK", "09") + " " + ids("OBS", "01"), "no unknown critical option", response(func(_ *way, p *parts) *parts {
+		{"a critical option that no server knows", core("01 09 22") + " " + ids("LINK", "09") + " " + ids("OBS", "01"), "no unknown critical option", response(func(_ *way, p *parts) *parts {
 			p.options = append(p.options, client.Option{ID: 65001, Value: []byte("x")})
 			return p
 		})},
@@ -401,7 +401,7 @@ func observeFaults() []faultCase {
 			return p
 		}}},
 		{"a client that is never given up", ids("OBS", "05"), "an end of the observation", unstoppable},
-		{"notifications beside the one that is not acknowledged", ids("OBS", "11"), "no other notification", unstoppable},
+		{"notifications in addition to the one that is not acknowledged", ids("OBS", "11"), "no other notification", unstoppable},
 		{"the same notification with other message ids", ids("OBS", "11"), "newer", notified(func(w *way, p *parts) *parts { p.id += uint16(w.notified[string(p.token)]) << 8; return p })},
 		{"no 4.04 after a DELETE", ids("OBS", "07"), "a notification with 4.04", dropCode(message.NotFound)},
 		{"no 4.06 after a change of format", ids("OBS", "08"), "a notification with 4.06", dropCode(message.NotAcceptable)},

@@ -68,7 +68,7 @@ func observeAgain(c *conversation) error {
 	return c.cancel(again)
 }
 
-// needsConfirmable reports that nothing can be lost of a notification that nobody acknowledges.
+// needsConfirmable reports that the loss of a notification that is not acknowledged cannot be seen.
 func (c *conversation) needsConfirmable(o *observation) error {
 	if o.last.Type == message.Con {
 		return nil

@@ -214,7 +214,7 @@ func (c *conversation) matches(s *sent, a *answer) (bool, error) {
 		}
 		return false, c.confirm(a)
 	}
-	if !same { // of nobody: RFC 7252 section 4.2
+	if !same { // of no request: RFC 7252 section 4.2
 		if a.Type == message.Con {
 			return false, c.acknowledge(message.Rst, a.ID)
 		}

@@ -59,7 +59,7 @@ func echoing(t *testing.T, raw net.Conn) {
 	}
 }
 
-// A load over TLS makes its sessions anew, in full or resumed where the server gives tickets.
+// A load over TLS opens its sessions again, in full or resumed where the server gives tickets.
 func TestBenchResumesTLS(t *testing.T) {
 	authority := handshaketest.NewAuthority(t, "test")
 	server := authority.Issue(t, "P-256", "server.test", func(c *x509.Certificate) { c.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)} })

@@ -54,7 +54,7 @@ type group struct {
 
 	mu      sync.Mutex // held while Answered is called
 	fetches sync.WaitGroup
-	places  chan struct{}
+	slots   chan struct{}
 }
 
 // AskGroup sends a request to a group and collects answers until the wait is over or ctx ends. Where a server sends only the first
@@ -71,7 +71,7 @@ func AskGroup(ctx context.Context, cfg GroupRequest) (servers int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	g := &group{cfg: &cfg, places: make(chan struct{}, groupFetches)}
+	g := &group{cfg: &cfg, slots: make(chan struct{}, groupFetches)}
 	rand.Read(g.token[:]) //nolint:errcheck // never fails, by its contract
 	datagram, err := build(message.Non, message.GET, g.token[:], cfg.options(target), nil)
 	if err != nil {
@@ -190,8 +190,8 @@ func (g *group) report(answer *GroupAnswer) {
 
 // fetch gets the whole answer of one server.
 func (g *group) fetch(ctx context.Context, target Target, answer *GroupAnswer) {
-	g.places <- struct{}{}
-	defer func() { <-g.places }()
+	g.slots <- struct{}{}
+	defer func() { <-g.slots }()
 	request := g.cfg.Request
 	request.Path, request.Query = orElse(request.Path, target.Path), orElse(request.Query, target.Query)
 	x, err := Do(ctx, RequestConfig{URI: "coap://" + answer.Source.String(), Request: request, Timeout: g.cfg.Timeout})

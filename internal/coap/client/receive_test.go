@@ -224,7 +224,7 @@ func TestReceive(t *testing.T) {
 	}
 }
 
-// Over TCP a request or a response is lost with its connection, which is made anew: the server has what was answered and what lost its
+// Over TCP a request or a response is lost with its connection, which is opened again: the server has what was answered and what lost its
 // response, and nothing else.
 func TestReceiveOverTCP(t *testing.T) {
 	s := &receiveServer{lose: func(n int64) (there, back bool) { return n%10 == 3, n%10 == 6 }}

@@ -327,7 +327,7 @@ func (c *simulated) failed(reason exchange.Failure) {
 // errEnded says that the server has ended the session or the connection during the first request.
 var errEnded = errors.New("the server has ended the session without an answer")
 
-// closed ends the session because the server said so.
+// closed ends the session because the server ended it.
 func (c *simulated) closed() {
 	if c.state == stateEnded { // nothing is asked of it any more
 		c.hangUp()

@@ -1,12 +1,13 @@
 package cluster
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/weir-lb/weir/internal/keyerror"
 )
 
 // MaxNodes bounds the membership; the seed's layout has one byte of node id.
@@ -55,40 +56,41 @@ func ParseNodes(s string) ([]Node, error) {
 // Validate reports the first contradiction, with the key it is found at.
 func (c *Config) Validate() error {
 	if len(c.Nodes) == 0 {
-		return errors.New("nodes: empty; name at least this node")
+		return keyerror.Errorf("nodes", "empty; name at least this node")
 	}
 	if len(c.Nodes) > MaxNodes {
-		return fmt.Errorf("nodes: %d nodes, at most %d", len(c.Nodes), MaxNodes)
+		return keyerror.Errorf("nodes", "%d nodes, at most %d", len(c.Nodes), MaxNodes)
 	}
 	own, byID, byAddr := 0, map[uint32]int{}, map[string]int{}
 	for i, n := range c.Nodes {
+		at := fmt.Sprintf("nodes[%d]", i)
 		if n.ID > 255 {
-			return fmt.Errorf("nodes[%d].id: %d does not fit the one byte of node id in the connection id; use 0 to 255", i, n.ID)
+			return keyerror.Errorf(at+".id", "%d does not fit the one byte of node id in the connection id; use 0 to 255", n.ID)
 		}
 		if j, ok := byID[n.ID]; ok {
-			return fmt.Errorf("nodes[%d].id: %d is taken by nodes[%d]; ids must differ", i, n.ID, j)
+			return keyerror.Errorf(at+".id", "%d is taken by nodes[%d]; ids must differ", n.ID, j)
 		}
 		byID[n.ID] = i
 		if err := checkHostPort(n.Management); err != nil {
-			return fmt.Errorf("nodes[%d].management: %w", i, err)
+			return keyerror.At(at+".management", err)
 		}
 		if j, ok := byAddr[n.Management]; ok {
-			return fmt.Errorf("nodes[%d].management: %s is taken by nodes[%d]; each node needs its own", i, n.Management, j)
+			return keyerror.Errorf(at+".management", "%s is taken by nodes[%d]; each node needs its own", n.Management, j)
 		}
 		byAddr[n.Management] = i
 		if !n.Own() {
 			if host, _, _ := net.SplitHostPort(n.Management); host == "" {
-				return fmt.Errorf("nodes[%d].management: %q names no host, so frames cannot be sent there; write HOST:PORT", i, n.Management)
+				return keyerror.Errorf(at+".management", "%q names no host, so frames cannot be sent there; write HOST:PORT", n.Management)
 			}
 			continue
 		}
 		own++
 		if err := checkHostPort(n.DTLS); err != nil {
-			return fmt.Errorf("nodes[%d].dtls: %w", i, err)
+			return keyerror.At(at+".dtls", err)
 		}
 	}
 	if own == 0 {
-		return fmt.Errorf("nodes: all are %q; give the node of this process its DTLS address", Foreign)
+		return keyerror.Errorf("nodes", "all are %q; give the node of this process its DTLS address", Foreign)
 	}
 	return nil
 }

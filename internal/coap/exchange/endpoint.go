@@ -96,7 +96,7 @@ func (e *Endpoint) Receive(s *Session, in, out []byte, now time.Duration) []byte
 		return out
 	}
 	e.now = now
-	e.heard(s)
+	e.received(s)
 	switch {
 	case m.Code == message.Empty:
 		return e.receiveEmpty(s, m, out, now)
@@ -165,7 +165,7 @@ func (e *Endpoint) receiveEmpty(s *Session, m *message.Message, out []byte, now 
 	}
 	slot.acked = true
 	e.pendings.reschedule(i, now+e.cfg.ResponseTimeout)
-	e.settled(i)
+	e.completed(i)
 	if e.cfg.Acknowledged != nil {
 		e.cfg.Acknowledged(s, slot.id)
 	}

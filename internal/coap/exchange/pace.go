@@ -8,7 +8,7 @@ import (
 
 // Congestion control of requests (RFC 7252 section 4.7). At most Config.NStart requests of a session are outstanding: sent, and neither
 // acknowledged nor answered. A further one waits for its turn, in the order of Send. A peer that has let a non-confirmable request run
-// into its time-out, and was not heard since it was sent, does not respond: until it is heard, non-confirmable requests to it leave at
+// into its time-out, and from which nothing has arrived since, does not respond: until something arrives, non-confirmable requests to it leave at
 // Config.ProbingRate, counted from the first one without an answer. Pings, responses and notifications do not count: a ping and a
 // confirmable message have their own back-off, a response follows a message of the peer, and notifications have the limits of RFC
 // 7641 section 4.5.
@@ -16,13 +16,13 @@ import (
 // pace is the part of a Session for this.
 type pace struct {
 	since       time.Duration // when the first of the unanswered bytes left
-	unanswered  uint32        // bytes of non-confirmable requests since the peer was heard
+	unanswered  uint32        // bytes of non-confirmable requests since the last message of the peer
 	outstanding int32         // requests
 	silent      bool          // the peer does not respond
 }
 
-// heard notes that a message of the peer has come.
-func (e *Endpoint) heard(s *Session) {
+// received notes that a message of the peer has arrived.
+func (e *Endpoint) received(s *Session) {
 	s.unanswered = 0
 	if !s.silent {
 		return
@@ -35,8 +35,8 @@ func (e *Endpoint) heard(s *Session) {
 	}
 }
 
-// unheard notes that request i ran into its time-out.
-func (e *Endpoint) unheard(i int32) {
+// timedOut notes that request i ran into its time-out.
+func (e *Endpoint) timedOut(i int32) {
 	slot := &e.pendings.slots[i]
 	if s := slot.session; slot.kind == kindRequest && !slot.con && !slot.unsent && s.unanswered > 0 && s.since <= slot.first {
 		s.silent = true
@@ -94,8 +94,8 @@ func (e *Endpoint) take(i int32) (at time.Duration) {
 	return at
 }
 
-// settled ends that request i is outstanding, and lets the next one of its session leave with the next Tick.
-func (e *Endpoint) settled(i int32) {
+// completed ends that request i is outstanding, and lets the next one of its session leave with the next Tick.
+func (e *Endpoint) completed(i int32) {
 	slot := &e.pendings.slots[i]
 	if !slot.outstanding {
 		return
@@ -119,7 +119,7 @@ func (e *Endpoint) release(i int32) {
 	if e.pendings.slots[i].held {
 		e.held--
 	}
-	e.settled(i)
+	e.completed(i)
 	e.pendings.release(i)
 }
 
@@ -134,7 +134,7 @@ func unwantedAlways(request *message.Message) bool {
 func (e *Endpoint) GiveUp(id ID) bool {
 	i, ok := e.pendings.lookup(id)
 	if ok {
-		e.unheard(i)
+		e.timedOut(i)
 		e.release(i)
 	}
 	return ok

@@ -119,7 +119,7 @@ func TestProbingRate(t *testing.T) {
 		}
 		bytes += len(r.outbox.sent[i])
 	}
-	// Three more wait; the server is heard, and they leave one after the other as it answers.
+	// Three more wait; a message of the server arrives, and they leave one after the other as it answers.
 	sent := len(r.outbox.sent)
 	now := 10*time.Minute + time.Second
 	for _, token := range []string{"x", "y", "z"} {

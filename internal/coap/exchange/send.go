@@ -102,7 +102,7 @@ func (e *Endpoint) Tick(now time.Duration) {
 			e.transmit(i, now)
 		case slot.acked || int(slot.repeats) >= e.cfg.MaxRetransmit:
 			e.counters.Timeouts++
-			e.unheard(i)
+			e.timedOut(i)
 			if slot.kind == kindNotify {
 				e.notified(i, NotifyTimeout)
 				continue

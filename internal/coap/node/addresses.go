@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+
+	"github.com/weir-lb/weir/internal/keyerror"
 )
 
 // wildcard returns the address that stands for every address of this host: of both families if the kernel has IPv6.
@@ -50,17 +52,17 @@ func (c *Config) hosts() ([]netip.Addr, error) {
 	for i, text := range c.InterfacePatterns {
 		pattern, err := regexp.Compile("^(?:" + text + ")$")
 		if err != nil {
-			return nil, fmt.Errorf("interfaces_pattern[%d]: %q is no regular expression", i, text)
+			return nil, keyerror.Errorf(fmt.Sprintf("interfaces_pattern[%d]", i), "%q is no regular expression", text)
 		}
 		patterns = append(patterns, pattern)
 	}
 	all, err := net.Interfaces()
 	if err != nil {
-		return nil, fmt.Errorf("interfaces: %w", err)
+		return nil, keyerror.At("interfaces", err)
 	}
 	for i, name := range c.Interfaces {
 		if !slices.ContainsFunc(all, func(n net.Interface) bool { return n.Name == name }) {
-			return nil, fmt.Errorf("interfaces[%d]: there is no interface %q", i, name)
+			return nil, keyerror.Errorf(fmt.Sprintf("interfaces[%d]", i), "there is no interface %q", name)
 		}
 	}
 	var hosts []netip.Addr
@@ -72,7 +74,7 @@ func (c *Config) hosts() ([]netip.Addr, error) {
 		}
 	}
 	if len(hosts) == 0 {
-		return nil, fmt.Errorf("interfaces: no address is left of external, loopback, ipv4, ipv6, interfaces and interfaces_pattern")
+		return nil, keyerror.Errorf("interfaces", "no address is left of external, loopback, ipv4, ipv6, interfaces and interfaces_pattern")
 	}
 	return hosts, nil
 }

@@ -2,7 +2,6 @@ package node
 
 import (
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/bits"
@@ -17,6 +16,7 @@ import (
 	"github.com/weir-lb/weir/internal/coap/cluster"
 	"github.com/weir-lb/weir/internal/dtls/credentials"
 	"github.com/weir-lb/weir/internal/dtls/handshake"
+	"github.com/weir-lb/weir/internal/keyerror"
 )
 
 // Config is one server process. Zero values take the defaults named.
@@ -132,7 +132,7 @@ const (
 func (c *Config) Validate() error {
 	more := c.plugtestAddresses()
 	if len(c.Listen)+len(c.DTLS)+len(c.TCP)+len(c.TLS)+len(more.Listen)+len(more.DTLS)+len(more.TCP)+len(more.TLS) == 0 && c.Cluster == nil {
-		return errors.New("listen: nothing to serve; set listen, dtls, listen_tcp, listen_tls or cluster, for example listen: [\":5783\"]")
+		return keyerror.Errorf("listen", "nothing to serve; set listen, dtls, listen_tcp, listen_tls or cluster, for example listen: [\":5783\"]")
 	}
 	taken := map[string]string{}
 	if err := checkAddresses(taken, addressList{"listen", c.Listen}, addressList{"dtls", c.DTLS}, addressList{"plugtest_at.listen", more.Listen}, addressList{"plugtest_at.dtls", more.DTLS}); err != nil {
@@ -143,11 +143,11 @@ func (c *Config) Validate() error {
 	}
 	if c.Cluster != nil {
 		if err := c.Cluster.Validate(); err != nil {
-			return fmt.Errorf("cluster.%w", err)
+			return keyerror.At("cluster", err)
 		}
 		for _, own := range c.Cluster.Own() {
 			if other, ok := taken[own.DTLS]; ok {
-				return fmt.Errorf("cluster.nodes: %s of node %d is taken by %s; each listener needs its own", own.DTLS, own.ID, other)
+				return keyerror.Errorf("cluster.nodes", "%s of node %d is taken by %s; each listener needs its own", own.DTLS, own.ID, other)
 			}
 		}
 	}
@@ -156,7 +156,7 @@ func (c *Config) Validate() error {
 	}
 	if c.Multicast != nil {
 		if err := c.Multicast.validate(len(c.Listen)+len(more.Listen) > 0); err != nil {
-			return fmt.Errorf("multicast.%w", err)
+			return keyerror.At("multicast", err)
 		}
 	}
 	return c.validateSizes()
@@ -174,10 +174,10 @@ func checkAddresses(taken map[string]string, lists ...addressList) error {
 		for i, address := range list.items {
 			key := fmt.Sprintf("%s[%d]", list.key, i)
 			if err := checkAddress(address); err != nil {
-				return fmt.Errorf("%s: %w", key, err)
+				return keyerror.At(key, err)
 			}
 			if other, ok := taken[address]; ok && !freePort(address) {
-				return fmt.Errorf("%s: %s is taken by %s; each listener needs its own", key, address, other)
+				return keyerror.Errorf(key, "%s is taken by %s; each listener needs its own", address, other)
 			}
 			taken[address] = key
 		}
@@ -188,7 +188,7 @@ func checkAddresses(taken map[string]string, lists ...addressList) error {
 func (c *Config) validateSizes() error {
 	for i, p := range c.Trusted {
 		if !p.IsValid() || p.Addr().Is4In6() {
-			return fmt.Errorf("trusted[%d]: %s is no prefix; write it as 10.0.0.0/8 or fd00::/8", i, p)
+			return keyerror.Errorf(fmt.Sprintf("trusted[%d]", i), "%s is no prefix; write it as 10.0.0.0/8 or fd00::/8", p)
 		}
 	}
 	if err := c.checkTickets(); err != nil {
@@ -196,35 +196,35 @@ func (c *Config) validateSizes() error {
 	}
 	switch {
 	case c.NodeID != nil && *c.NodeID > 255:
-		return fmt.Errorf("node_id: %d does not fit the one byte of node id in the connection id; use 0 to 255", *c.NodeID)
+		return keyerror.Errorf("node_id", "%d does not fit the one byte of node id in the connection id; use 0 to 255", *c.NodeID)
 	case c.CIDLength != 0 && (c.CIDLength < minCID || c.CIDLength > maxCID):
-		return fmt.Errorf("cid_length: %d is not between %d and %d; Californium uses 6", c.CIDLength, minCID, maxCID)
+		return keyerror.Errorf("cid_length", "%d is not between %d and %d; Californium uses 6", c.CIDLength, minCID, maxCID)
 	case c.Workers < 0 || c.Workers > maxWorkers:
-		return fmt.Errorf("workers: %d is not between 0 (one per core) and %d", c.Workers, maxWorkers)
+		return keyerror.Errorf("workers", "%d is not between 0 (one per core) and %d", c.Workers, maxWorkers)
 	case c.MaxSessions < 0 || c.MaxSessions > 1<<24:
-		return fmt.Errorf("max_sessions: %d is not between 0 (default) and %d", c.MaxSessions, 1<<24)
+		return keyerror.Errorf("max_sessions", "%d is not between 0 (default) and %d", c.MaxSessions, 1<<24)
 	case c.SessionIdle != 0 && (c.SessionIdle < minSessionIdle || c.SessionIdle > maxSessionIdle):
-		return fmt.Errorf("session_idle: %s is not 0 (never) and not between %s and %s", c.SessionIdle, minSessionIdle, maxSessionIdle)
+		return keyerror.Errorf("session_idle", "%s is not 0 (never) and not between %s and %s", c.SessionIdle, minSessionIdle, maxSessionIdle)
 	case c.StreamIdle != 0 && (c.StreamIdle < minSessionIdle || c.StreamIdle > maxSessionIdle):
-		return fmt.Errorf("stream_idle: %s is not between %s and %s", c.StreamIdle, minSessionIdle, maxSessionIdle)
+		return keyerror.Errorf("stream_idle", "%s is not between %s and %s", c.StreamIdle, minSessionIdle, maxSessionIdle)
 	case c.BlockSize != 0 && (c.BlockSize < 16 || c.BlockSize > 1024 || c.BlockSize&(c.BlockSize-1) != 0):
-		return fmt.Errorf("block_size: %d is no block size of RFC 7959; use 16, 32, 64, 128, 256, 512 or 1024", c.BlockSize)
+		return keyerror.Errorf("block_size", "%d is no block size of RFC 7959; use 16, 32, 64, 128, 256, 512 or 1024", c.BlockSize)
 	case c.ClientCerts != "" && !slices.Contains([]string{"none", "wanted", "needed"}, strings.ToLower(c.ClientCerts)):
-		return fmt.Errorf("client_auth: %q is not none, wanted or needed", c.ClientCerts)
+		return keyerror.Errorf("client_auth", "%q is not none, wanted or needed", c.ClientCerts)
 	case c.Certificate != "" && c.PrivateKey == "":
-		return errors.New("certificate: it needs private_key, the key that it was made for")
+		return keyerror.Errorf("certificate", "it needs private_key, the key that it was made for")
 	case len(c.TLS)+len(c.plugtestAddresses().TLS) > 0 && c.TLSConfig == nil && c.Certificate == "" && !c.demo():
-		return errors.New("listen_tls: TLS needs certificate and private_key; weir coap certs writes some for tests")
+		return keyerror.Errorf("listen_tls", "TLS needs certificate and private_key; weir coap certs writes some for tests")
 	case c.clientAuth() != handshake.ClientAuthNone && c.Credentials == nil && !c.TrustAll && len(c.Trust) == 0 && !c.demo() && c.PSKFile == "":
-		return errors.New("client_auth: no client can be trusted; set trust, or trust_all")
+		return keyerror.Errorf("client_auth", "no client can be trusted; set trust, or trust_all")
 	case c.Shutdown && !c.Plugtest && c.PlugtestAt == nil:
-		return errors.New("shutdown: /shutdown is a resource of the plugtest server; set plugtest or plugtest_at, or remove it")
+		return keyerror.Errorf("shutdown", "/shutdown is a resource of the plugtest server; set plugtest or plugtest_at, or remove it")
 	case c.NotifyInterval != 0 && (c.NotifyInterval < 5*time.Millisecond || c.NotifyInterval > time.Hour):
-		return fmt.Errorf("notify_interval: %s is not between 5ms and 1h", c.NotifyInterval)
+		return keyerror.Errorf("notify_interval", "%s is not between 5ms and 1h", c.NotifyInterval)
 	case c.AckTimeout != 0 && (c.AckTimeout < 100*time.Millisecond || c.AckTimeout > time.Minute):
-		return fmt.Errorf("ack_timeout: %s is not between 100ms and 1m", c.AckTimeout)
+		return keyerror.Errorf("ack_timeout", "%s is not between 100ms and 1m", c.AckTimeout)
 	case c.SeparateDelay < 0 || c.SeparateDelay > time.Minute:
-		return fmt.Errorf("separate_delay: %s is not between 0 and 1m", c.SeparateDelay)
+		return keyerror.Errorf("separate_delay", "%s is not between 0 and 1m", c.SeparateDelay)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/coap/exchange"
 	"github.com/weir-lb/weir/internal/dtls/engine"
+	"github.com/weir-lb/weir/internal/keyerror"
 	"github.com/weir-lb/weir/internal/udpio"
 )
 
@@ -37,25 +38,25 @@ func discoveryGroups() []netip.Addr {
 func (m *Multicast) validate(plain bool) error {
 	for i, group := range m.Groups {
 		if !group.IsMulticast() || group.Is4In6() || group.Zone() != "" {
-			return fmt.Errorf("groups[%d]: %s is no multicast address; use 224.0.1.187, ff02::fd or ff05::fd", i, group)
+			return keyerror.Errorf(fmt.Sprintf("groups[%d]", i), "%s is no multicast address; use 224.0.1.187, ff02::fd or ff05::fd", group)
 		}
 	}
 	for i, name := range m.Interfaces {
 		if _, err := net.InterfaceByName(name); err != nil {
-			return fmt.Errorf("interfaces[%d]: there is no interface %q", i, name)
+			return keyerror.Errorf(fmt.Sprintf("interfaces[%d]", i), "there is no interface %q", name)
 		}
 	}
 	switch {
 	case !plain:
-		return errors.New("groups: only listeners for plain CoAP over UDP can join; add listen")
+		return keyerror.Errorf("groups", "only listeners for plain CoAP over UDP can join; add listen")
 	case m.Leisure != 0 && (m.Leisure < time.Millisecond || m.Leisure > 2*time.Minute):
-		return fmt.Errorf("leisure: %s is not between 1ms and 2m", m.Leisure)
+		return keyerror.Errorf("leisure", "%s is not between 1ms and 2m", m.Leisure)
 	case m.GroupSize < 0 || m.GroupSize > 1000000:
-		return fmt.Errorf("group_size: %d is not between 1 and 1000000", m.GroupSize)
+		return keyerror.Errorf("group_size", "%d is not between 1 and 1000000", m.GroupSize)
 	case m.Rate < 0 || m.Rate > 1000000000:
-		return fmt.Errorf("rate: %d is not between 1 and 1000000000 bytes per second", m.Rate)
+		return keyerror.Errorf("rate", "%d is not between 1 and 1000000000 bytes per second", m.Rate)
 	case (m.GroupSize > 0) != (m.Rate > 0):
-		return errors.New("group_size: it counts together with rate; set both or none")
+		return keyerror.Errorf("group_size", "it counts together with rate; set both or none")
 	}
 	return nil
 }

@@ -1,11 +1,11 @@
 package node
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/weir-lb/weir/internal/dtls/handshake"
+	"github.com/weir-lb/weir/internal/keyerror"
 	"github.com/weir-lb/weir/internal/readfile"
 )
 
@@ -77,7 +77,7 @@ func (n *Node) resumption() (*handshake.Resumption, error) {
 // checkTickets refuses secrets of tickets that nobody gets.
 func (c *Config) checkTickets() error {
 	if c.TicketSecrets != "" && c.Resume != nil && !*c.Resume {
-		return errors.New("ticket_secrets: without resumption there are no tickets; remove it, or resumption: false")
+		return keyerror.Errorf("ticket_secrets", "without resumption there are no tickets; remove it, or resumption: false")
 	}
 	return nil
 }

@@ -81,7 +81,7 @@ type Codec struct {
 // NewCodec returns a Codec for messages of up to size bytes.
 func NewCodec(size int) *Codec { return &Codec{plain: make([]byte, 0, size)} }
 
-// outerOnly reports whether an option is of class U only: protected by nobody, for proxies (RFC 8613 figure 5; RFC 8768 section 3).
+// outerOnly reports whether an option is of class U only: not protected, for proxies (RFC 8613 figure 5; RFC 8768 section 3).
 func outerOnly(id message.OptionID) bool {
 	switch id {
 	case message.URIHost, message.URIPort, message.OSCORE, message.HopLimit, message.ProxyURI, message.ProxyScheme:

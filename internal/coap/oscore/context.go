@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weir-lb/weir/internal/dtls/record"
+	"github.com/weir-lb/weir/internal/keyerror"
 )
 
 // Sizes of AES-CCM-16-64-128 (RFC 9053 section 4.2, algorithm 10), in bytes.
@@ -45,22 +46,22 @@ type Parameters struct {
 func (p *Parameters) Validate() error {
 	switch {
 	case len(p.MasterSecret) < keyLength:
-		return fmt.Errorf("master_secret: %d bytes are too few for a secret; use at least %d", len(p.MasterSecret), keyLength)
+		return keyerror.Errorf("master_secret", "%d bytes are too few for a secret; use at least %d", len(p.MasterSecret), keyLength)
 	case len(p.SenderID) > MaxID:
-		return fmt.Errorf("sender_id: %d bytes, at most %d fit the nonce", len(p.SenderID), MaxID)
+		return keyerror.Errorf("sender_id", "%d bytes, at most %d fit the nonce", len(p.SenderID), MaxID)
 	case len(p.RecipientID) > MaxID:
-		return fmt.Errorf("recipient_id: %d bytes, at most %d fit the nonce", len(p.RecipientID), MaxID)
+		return keyerror.Errorf("recipient_id", "%d bytes, at most %d fit the nonce", len(p.RecipientID), MaxID)
 	case string(p.SenderID) == string(p.RecipientID):
-		return errors.New("recipient_id: it is the sender_id, too; the two endpoints need different ones")
+		return keyerror.Errorf("recipient_id", "it is the sender_id, too; the two endpoints need different ones")
 	case len(p.IDContext) > MaxIDContext:
-		return fmt.Errorf("id_context: %d bytes, at most %d", len(p.IDContext), MaxIDContext)
+		return keyerror.Errorf("id_context", "%d bytes, at most %d", len(p.IDContext), MaxIDContext)
 	}
 	return nil
 }
 
 // Store hands out sender sequence numbers that outlive the process.
 type Store interface {
-	// Reserve returns the first of count numbers that it has handed out to nobody before, for the context with this id. They are
+	// Reserve returns the first of count numbers that it has never handed out before, for the context with this id. They are
 	// on disk when it returns.
 	Reserve(id string, count uint64) (first uint64, err error)
 }

@@ -2,11 +2,11 @@ package oscore
 
 import (
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/keyerror"
 )
 
 // file is a file of security contexts.
@@ -87,12 +87,12 @@ func load(path string, wanted func(Parameters) bool, step uint64) ([]*Context, e
 	names := map[string]bool{}
 	for i := range f.Contexts {
 		at := fmt.Sprintf("contexts[%d]", i)
-		p, key, err := f.Contexts[i].parameters()
+		p, err := f.Contexts[i].parameters()
 		if err == nil && names[p.Name] {
-			key, err = "name", errors.New("another context has this name")
+			err = keyerror.Errorf("name", "another context has this name")
 		}
 		if err != nil {
-			return nil, document.Errorf(at+"."+key, "%s", err)
+			return nil, document.Locate(keyerror.At(at, err))
 		}
 		names[p.Name] = true
 		if !wanted(p) {
@@ -107,10 +107,10 @@ func load(path string, wanted func(Parameters) bool, step uint64) ([]*Context, e
 	return contexts, nil
 }
 
-// parameters reads the entry; key is the one that is wrong.
-func (e *entry) parameters() (p Parameters, key string, err error) {
+// parameters reads the entry. An error is a [keyerror.Error].
+func (e *entry) parameters() (p Parameters, err error) {
 	if e.Name == "" {
-		return p, "name", errors.New("no name; give one, for logs and commands")
+		return p, keyerror.Errorf("name", "no name; give one, for logs and commands")
 	}
 	p.Name = e.Name
 	idContext := ""
@@ -128,15 +128,11 @@ func (e *entry) parameters() (p Parameters, key string, err error) {
 		{"recipient_id", e.RecipientID, &p.RecipientID},
 	} {
 		if *field.into, err = hex.DecodeString(field.text); err != nil {
-			return p, field.key, errors.New("no even number of hexadecimal digits; write them in quotes")
+			return p, keyerror.Errorf(field.key, "no even number of hexadecimal digits; write them in quotes")
 		}
 	}
 	if e.IDContext == nil {
 		p.IDContext = nil
 	}
-	if err := p.Validate(); err != nil {
-		key, text, _ := strings.Cut(err.Error(), ": ")
-		return p, key, errors.New(text)
-	}
-	return p, "", nil
+	return p, p.Validate()
 }

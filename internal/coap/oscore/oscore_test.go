@@ -217,7 +217,7 @@ func TestNotificationsInOrder(t *testing.T) {
 			t.Errorf("notification %d has Observe %d, %v", step.index, value, ok)
 		}
 	}
-	// One that nobody asked for.
+	// One that was not requested.
 	sealed, binding = p.seal(built(t, message.GET, "", message.URIPath, "obs"))
 	if _, b, verdict = p.open(sealed); verdict != Opened {
 		t.Fatal(verdict)

@@ -14,7 +14,7 @@ import (
 // FileStore is a Store in a file, which several processes may share: each gets numbers of its own.
 type FileStore struct{ path string }
 
-// NewFileStore returns a Store in the file at path, which the first Reserve creates, with a file path.lock beside it.
+// NewFileStore returns a Store in the file at path, which the first Reserve creates, with a file path.lock next to it.
 func NewFileStore(path string) *FileStore { return &FileStore{path: path} }
 
 // maxState bounds the file, in bytes: 65,536 contexts.

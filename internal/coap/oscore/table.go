@@ -25,7 +25,7 @@ func NewTable(contexts ...*Context) (*Table, error) {
 		p := &c.parameters
 		both := string(appendKey(nil, p.IDContext, p.RecipientID))
 		if other, taken := t.byBoth[both]; taken {
-			return nil, fmt.Errorf("contexts[%d]: recipient_id and id_context are those of %q, too; requests could not be told apart", i, other.Name())
+			return nil, fmt.Errorf("contexts[%d]: recipient_id and id_context are those of %q, too; requests could not be distinguished", i, other.Name())
 		}
 		t.byBoth[both] = c
 		if _, several := t.byKID[string(p.RecipientID)]; several {

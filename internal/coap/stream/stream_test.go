@@ -237,22 +237,22 @@ func ends(t *testing.T) (*stream.Conn, net.Conn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	far, err := listener.Accept()
+	peer, err := listener.Accept()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = far.Close(); _ = c.Close() })
+	t.Cleanup(func() { _ = peer.Close(); _ = c.Close() })
 	deadline := time.Now().Add(20 * time.Second)
-	_, _ = far.SetDeadline(deadline), c.SetDeadline(deadline)
-	expect(t, far, hex.EncodeToString(stream.AppendCSM(nil, stream.Announced())))
-	return c, far
+	_, _ = peer.SetDeadline(deadline), c.SetDeadline(deadline)
+	expect(t, peer, hex.EncodeToString(stream.AppendCSM(nil, stream.Announced())))
+	return c, peer
 }
 
-func expect(t *testing.T, far net.Conn, wire string) {
+func expect(t *testing.T, peer net.Conn, wire string) {
 	t.Helper()
 	want := unhex(t, wire)
 	got := make([]byte, len(want))
-	if _, err := readFull(far, got); err != nil || !bytes.Equal(got, want) {
+	if _, err := readFull(peer, got); err != nil || !bytes.Equal(got, want) {
 		t.Fatalf("read %x, %v; want %x", got, err, want)
 	}
 }
@@ -267,21 +267,21 @@ func readFull(c net.Conn, b []byte) (n int, err error) {
 }
 
 func TestConn(t *testing.T) {
-	c, far := ends(t)
+	c, peer := ends(t)
 	if err := c.Send(built0(message.GET, []byte{1})); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, far, "01 01 01")
+	expect(t, peer, "01 01 01")
 	if err := c.Ping([]byte{9}, true); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, far, "11 e2 09 20")
-	_, _ = far.Write(unhex(t, "30 e1 22 1000  01 e2 aa  00 00  01 45 01  11 e3 09 20"))
+	expect(t, peer, "11 e2 09 20")
+	_, _ = peer.Write(unhex(t, "30 e1 22 1000  01 e2 aa  00 00  01 45 01  11 e3 09 20"))
 	var m message.Message
 	if err := c.Receive(&m); err != nil || m.Code != message.Content || string(m.Token) != "\x01" {
 		t.Fatal(m, err)
 	}
-	expect(t, far, "01 e3 aa")
+	expect(t, peer, "01 e3 aa")
 	if err := c.Receive(&m); err != nil || m.Code != stream.Pong {
 		t.Fatal(m, err)
 	}
@@ -291,7 +291,7 @@ func TestConn(t *testing.T) {
 	if err := c.Send(built(t, message.POST, nil, make([]byte, 4096))); !errors.Is(err, stream.ErrLength) {
 		t.Errorf("a message beyond the peer's limit: %v", err)
 	}
-	_, _ = far.Write(unhex(t, "00 e4"))
+	_, _ = peer.Write(unhex(t, "00 e4"))
 	if err := c.Receive(&m); !errors.Is(err, stream.ErrReleased) {
 		t.Errorf("%v", err)
 	}
@@ -304,8 +304,8 @@ func TestConnEndsWithReason(t *testing.T) {
 		"0f":                  "reserved token length",
 		"f0 ffffffff 01":      "too long",
 	} {
-		c, far := ends(t)
-		_, _ = far.Write(unhex(t, wire))
+		c, peer := ends(t)
+		_, _ = peer.Write(unhex(t, wire))
 		var m message.Message
 		err := c.Receive(&m)
 		var aborted *stream.AbortError
@@ -316,7 +316,7 @@ func TestConnEndsWithReason(t *testing.T) {
 		if aborted.Own {
 			var answer stream.Decoder
 			buf := make([]byte, 200)
-			n, _ := far.Read(buf)
+			n, _ := peer.Read(buf)
 			answer.Feed(buf[:n])
 			if ok, err := answer.Next(&m); !ok || err != nil || m.Code != stream.Abort {
 				t.Errorf("%s: no Abort: %x", wire, buf[:n])

@@ -1,6 +1,12 @@
 package config
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weir-lb/weir/internal/keyerror"
+)
 
 // Position is a place in a file, counted from 1. Column counts bytes of the parser's reading, tabs as one.
 type Position struct{ Line, Column int }
@@ -67,6 +73,25 @@ func (d *Document) Position(path string) Position {
 // Errorf is an Error at a path, for checks that run after Decode.
 func (d *Document) Errorf(path, format string, args ...any) error {
 	return &Error{File: d.file, Position: d.Position(path), Path: path, Message: fmt.Sprintf(format, args...)}
+}
+
+// Locate adds the file, line and column to a [keyerror.Error], and to each one of several joined errors. It returns other errors
+// unchanged, and all errors if d is nil, which means that the values did not come from a file.
+func (d *Document) Locate(err error) error {
+	if d == nil {
+		return err
+	}
+	switch err := err.(type) { //nolint:errorlint // what wraps a key error in more text would lose that text
+	case *keyerror.Error:
+		return d.Errorf(err.Key, "%v", err.Err)
+	case interface{ Unwrap() []error }:
+		all := slices.Clone(err.Unwrap())
+		for i, one := range all {
+			all[i] = d.Locate(one)
+		}
+		return errors.Join(all...)
+	}
+	return err
 }
 
 // parent strips the last key or index of a path.

@@ -93,9 +93,9 @@ func TestRootErrorsThroughCards(t *testing.T) {
 	}
 }
 
-// TestRootTwinsOfNewFlows: two processors open the same flow at once; the one
+// TestRootSameFlowOpenedTwice: two processors open the same flow at once; the one
 // that comes too late leaves nothing that hides the other one's entry.
-func TestRootTwinsOfNewFlows(t *testing.T) {
+func TestRootSameFlowOpenedTwice(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	defer w.close()

@@ -246,11 +246,11 @@ func TestRootTablesAreTakenOver(t *testing.T) {
 	const leftSlot = 77
 	left := &d.tables.Backends[2*leftSlot]
 	left.Service, left.State, left.Epoch = 1, uint8(lb.Up), 9
-	far := d.now() + 1<<20
-	d.tables.Flows[3].Slots[1].Meta = far<<bpf.ExpiryShift | 9<<16 | leftSlot
+	later := d.now() + 1<<20
+	d.tables.Flows[3].Slots[1].Meta = later<<bpf.ExpiryShift | 9<<16 | leftSlot
 	d.tables.Flows[3].Slots[1].Fingerprint = 99
 	some := slots[maps.IdentityOf(d.state.inForce["old"].Spec.Backends[0])]
-	d.tables.Flows[4].Slots[1].Meta = far<<bpf.ExpiryShift | uint64(d.tables.Backends[2*int(some)].Epoch)<<16 | uint64(some)
+	d.tables.Flows[4].Slots[1].Meta = later<<bpf.ExpiryShift | uint64(d.tables.Backends[2*int(some)].Epoch)<<16 | uint64(some)
 	d.tables.Flows[4].Slots[1].Fingerprint = 99
 	if err := d.Close(); err != nil {
 		t.Fatal(err)

@@ -44,7 +44,7 @@ func TestErrorsFindTheirFlowInAnotherQueue(t *testing.T) {
 		if v := push(queue, fmt.Sprintf(complaint, 5000)); v.Mark != 101 {
 			t.Errorf("queue %d: the error got mark %d, its flow has 101", queue, v.Mark)
 		}
-		// No one knows this flow: the table decides, once all have said so.
+		// No one knows this flow: the table decides, once all have answered.
 		if v := push(queue, fmt.Sprintf(complaint, 6000+queue)); v.Mark != 102 {
 			t.Errorf("queue %d: an error about no flow got mark %d", queue, v.Mark)
 		}
@@ -92,7 +92,7 @@ func TestQuestionsEnd(t *testing.T) {
 			t.Errorf("error %d: %+v", i, v)
 		}
 	}
-	// Late answers are for nobody.
+	// No query waits for a late answer.
 	d.workers[1].inbox.Serve(d.workers[1])
 	d.workers[0].inbox.Serve(d.workers[0])
 	if len(queues[0].unknown) > 0 || d.workers[0].queries.count != 0 || d.workers[0].pollTimeout() != idleTimeout {

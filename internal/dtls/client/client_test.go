@@ -158,7 +158,7 @@ func talk(t *testing.T, n *network, c *client.Conn) {
 	t.Fatal("no answer")
 }
 
-// What a server refuses is told from silence.
+// What a server refuses is distinguished from silence.
 func TestRefused(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -327,7 +327,7 @@ func TestRefusedWrites(t *testing.T) {
 	}
 }
 
-// A host that refuses datagrams is told from one that is silent. Over a socket of the kernel, whose reader wakes when ctx ends.
+// A host that refuses datagrams is distinguished from one that is silent. Over a socket of the kernel, whose reader wakes when ctx ends.
 func TestKernelSockets(t *testing.T) {
 	_, cfg := psk()
 	taken, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})

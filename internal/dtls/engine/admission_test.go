@@ -12,8 +12,8 @@ import (
 	"github.com/weir-lb/weir/internal/dtls/record"
 )
 
-// gatekeeper is a Handler with an Admission that notes each call.
-type gatekeeper struct {
+// admitter is a Handler with an Admission that notes each call.
+type admitter struct {
 	mirror
 	w      *Worker
 	refuse bool
@@ -22,7 +22,7 @@ type gatekeeper struct {
 	events []string
 }
 
-func (g *gatekeeper) Admit(from netip.AddrPort, local netip.Addr) (any, bool) {
+func (g *admitter) Admit(from netip.AddrPort, local netip.Addr) (any, bool) {
 	if g.refuse {
 		g.events = append(g.events, fmt.Sprintf("refused %v", from.Addr()))
 		return nil, false
@@ -32,28 +32,28 @@ func (g *gatekeeper) Admit(from netip.AddrPort, local netip.Addr) (any, bool) {
 	return g.next, true
 }
 
-func (g *gatekeeper) Dismissed(state any, why HandshakeEnd) {
+func (g *admitter) Dismissed(state any, why HandshakeEnd) {
 	g.events = append(g.events, fmt.Sprintf("%v dismissed %d", state, why))
 }
 
-func (g *gatekeeper) Established(p *Peer) {
+func (g *admitter) Established(p *Peer) {
 	g.events = append(g.events, fmt.Sprintf("%v established", p.State))
 	if g.close {
 		g.w.Close(p)
 	}
 }
 
-func (g *gatekeeper) Serve(p *Peer, in, out []byte, now time.Duration) []byte {
+func (g *admitter) Serve(p *Peer, in, out []byte, now time.Duration) []byte {
 	g.events = append(g.events, fmt.Sprintf("%v says %s", p.State, in))
 	return g.mirror.Serve(p, in, out, now)
 }
 
-func (g *gatekeeper) Closed(p *Peer, _ time.Duration) {
+func (g *admitter) Closed(p *Peer, _ time.Duration) {
 	g.events = append(g.events, fmt.Sprintf("%v closed", p.State))
 }
 
 // saw compares the events since the last call.
-func (g *gatekeeper) saw(t *testing.T, want ...string) {
+func (g *admitter) saw(t *testing.T, want ...string) {
 	t.Helper()
 	if !slices.Equal(g.events, want) {
 		t.Errorf("%q\nwant %q", g.events, want)
@@ -61,10 +61,10 @@ func (g *gatekeeper) saw(t *testing.T, want ...string) {
 	g.events = nil
 }
 
-func newGate(t *testing.T, change func(*Config)) (*wire, *gatekeeper) {
+func newGate(t *testing.T, change func(*Config)) (*wire, *admitter) {
 	t.Helper()
 	x := newWire(t, change)
-	g := &gatekeeper{w: x.w}
+	g := &admitter{w: x.w}
 	x.w.setHandler(g)
 	return x, g
 }

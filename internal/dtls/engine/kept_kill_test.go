@@ -160,7 +160,7 @@ func TestKilledServersUseNoNonceTwice(t *testing.T) {
 	server.start()
 	defer func() { server.kill() }()
 
-	k := &keeper{t: t}
+	k := &supervisor{t: t}
 	e := &Engine{public: group} // for its address
 	var all []*audited
 	for i := range clients {

@@ -28,8 +28,8 @@ func newArena(t testing.TB) *arena.Arena {
 	return a
 }
 
-// keeper holds what outlives an engine, as a supervisor does.
-type keeper struct {
+// supervisor holds what outlives an engine, as package handover does.
+type supervisor struct {
 	t       *testing.T
 	memory  *os.File
 	sockets []int
@@ -46,7 +46,7 @@ func duplicate(t *testing.T, fd int) int {
 }
 
 // start runs an engine with what is held.
-func (k *keeper) start(workers int, change func(*Config)) *Engine {
+func (k *supervisor) start(workers int, change func(*Config)) *Engine {
 	k.t.Helper()
 	cfg := Config{
 		Listen: netip.MustParseAddrPort("127.0.0.1:0"), Workers: workers, CIDs: ByteOwnerCIDs(6, 1), MaxSessions: 64,
@@ -101,7 +101,7 @@ type client struct {
 	conn *net.UDPConn
 }
 
-func (k *keeper) connect(e *Engine, offerCID bool) *client {
+func (k *supervisor) connect(e *Engine, offerCID bool) *client {
 	k.t.Helper()
 	conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(e.Addr()))
 	if err != nil {
@@ -158,7 +158,7 @@ func (c *client) ask(t *testing.T, text string) {
 // Sessions with and without connection ids go on in engines with other numbers of workers, without a handshake, and requests that come
 // while no engine runs wait in the sockets.
 func TestSessionsGoOnInTheNextEngine(t *testing.T) {
-	k := &keeper{t: t}
+	k := &supervisor{t: t}
 	e := k.start(2, nil)
 	var clients []*client
 	for i := range 16 {
@@ -200,7 +200,7 @@ func TestSessionsGoOnInTheNextEngine(t *testing.T) {
 
 // What a session has learnt of its client's address, and of forged records, goes on too.
 func TestAddressAndForgeriesGoOn(t *testing.T) {
-	k := &keeper{t: t}
+	k := &supervisor{t: t}
 	e := k.start(1, nil)
 	c := k.connect(e, true)
 	c.ask(t, "first")
@@ -229,7 +229,7 @@ func TestAddressAndForgeriesGoOn(t *testing.T) {
 
 // Sessions that do not fit the next engine are dropped and counted, and their slots are free again.
 func TestSessionsThatDoNotFitAreLost(t *testing.T) {
-	k := &keeper{t: t}
+	k := &supervisor{t: t}
 	e := k.start(1, nil)
 	for range 4 {
 		k.connect(e, true)

@@ -140,7 +140,7 @@ func TestForeignHostsAreRefused(t *testing.T) {
 	}
 }
 
-// Senders that never finish hold up nobody, and are cut off.
+// Senders that never finish delay no other sender, and are cut off.
 func TestSlowSendersDoNotDelayOthers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")

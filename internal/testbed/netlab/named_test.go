@@ -27,7 +27,7 @@ func TestNamedTopologiesAreValidAndNoOthersExist(t *testing.T) {
 
 // Every far end of every named topology answers, over both families, before any balancer runs.
 func TestRootNamedTopologiesCarryTraffic(t *testing.T) {
-	far := map[string][][3]string{ // client, server, server's address
+	pairs := map[string][][3]string{ // client, server, server's address
 		"dsr":         {{"zone0", "zone1", "10.2.0.2"}, {"zone0", "zone1", "2001:db8::2:2"}},
 		"nat":         {{"zone0", "zone1", "10.2.0.2"}, {"zone0", "zone2", "2001:db8::3:2"}},
 		"cluster":     {{"client1", "backend1", "10.2.0.101"}, {"client4", "backend8", "2001:db8::2:6c"}, {"client2", "lb2", "10.2.0.12"}},
@@ -43,10 +43,10 @@ func TestRootNamedTopologiesCarryTraffic(t *testing.T) {
 				t.Fatal(err)
 			}
 			lab := netlabtest.Up(t, topology)
-			if len(far[name]) == 0 {
+			if len(pairs[name]) == 0 {
 				t.Fatal("no pair of hosts to try")
 			}
-			for _, pair := range far[name] {
+			for _, pair := range pairs[name] {
 				echo(t, lab.Namespace(pair[0]), lab.Namespace(pair[1]), pair[2])
 			}
 		})

@@ -45,3 +45,15 @@ func TestWithoutARateAllAreDue(t *testing.T) {
 		t.Errorf("%d, %v", n, wait)
 	}
 }
+
+// The wait is until so many are due as are wanted at least, and what lies beyond the debt is not due at once, however many the
+// caller could send.
+func TestWaitAndDebt(t *testing.T) {
+	p := Pacer{Rate: 1000, Debt: 10 * time.Millisecond}
+	if n, wait := p.Take(2*time.Millisecond, 5, 64); n != 0 || wait != 3*time.Millisecond {
+		t.Errorf("%d, wait %v: 2 of 5 are due, want to wait for 3 ms", n, wait)
+	}
+	if n, _ := p.Take(time.Second, 1, 64); n != 10 {
+		t.Errorf("%d are due after a second of delay, want the 10 of the debt", n)
+	}
+}

@@ -13,7 +13,7 @@
 // address families, ADDITIONAL-ADDRESS-FAMILY, EVEN-PORT with RESERVATION-TOKEN), RFC 6062 (TCP relays), RFC 8489 (STUN,
 // long-term credentials with SHA-1, and with SHA-256 if Policy enables it), and the credentials of the TURN REST draft.
 //
-// A Table belongs to one goroutine; all goroutines may use Shared. now is always in nanoseconds of the same clock, which nobody
+// A Table belongs to one goroutine; all goroutines may use Shared. now is always in nanoseconds of the same clock, which no one
 // can set, and addresses are never IPv4-mapped IPv6. Entries expire in calls of Expire: call it at the time that it returned.
 //
 // Limits, each with a Reason when it is reached: allocations per user and in total, permissions, channels and connections

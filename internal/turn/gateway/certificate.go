@@ -14,14 +14,15 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/weir-lb/weir/internal/keyerror"
 	"github.com/weir-lb/weir/internal/readfile"
 )
 
 // maxPEM bounds a certificate or key file.
 const maxPEM = 1 << 20
 
-// certificate reads the certificate of a tls or dtls listener. An error begins with the configuration key that is
-// wrong.
+// certificate reads the certificate of a tls or dtls listener. An error is a [keyerror.Error] with the key that
+// is wrong, below that of the listener.
 func (l *ListenerConfig) certificate(now time.Time) (*tls.Certificate, error) {
 	if l.SelfSigned {
 		return selfSigned(l, now)
@@ -30,24 +31,24 @@ func (l *ListenerConfig) certificate(now time.Time) (*tls.Certificate, error) {
 	if l.Certificate != "" {
 		var err error
 		if chain, err = readfile.Read(l.Certificate, maxPEM); err != nil {
-			return nil, fmt.Errorf("certificate: %w", err)
+			return nil, keyerror.At("certificate", err)
 		}
 		if key, err = readfile.Read(l.Key, maxPEM); err != nil {
-			return nil, fmt.Errorf("key: %w", err)
+			return nil, keyerror.At("key", err)
 		}
 	}
 	if !bytes.Contains(chain, []byte("-----BEGIN CERTIFICATE-----")) {
-		return nil, fmt.Errorf("certificate: %s holds no PEM certificate; write the chain, the server's own first", orInline(l.Certificate))
+		return nil, keyerror.Errorf("certificate", "%s holds no PEM certificate; write the chain, the server's own first", orInline(l.Certificate))
 	}
 	pair, err := tls.X509KeyPair(chain, key)
 	if err != nil {
-		return nil, fmt.Errorf("key: %s does not fit the certificate %s (%w); name the key that the certificate was made for", orInline(l.Key), orInline(l.Certificate), err)
+		return nil, keyerror.Errorf("key", "%s does not fit the certificate %s (%w); name the key that the certificate was made for", orInline(l.Key), orInline(l.Certificate), err)
 	}
 	if now.After(pair.Leaf.NotAfter) {
-		return nil, fmt.Errorf("certificate: %s ended on %s; renew it", orInline(l.Certificate), pair.Leaf.NotAfter.Format(time.DateOnly))
+		return nil, keyerror.Errorf("certificate", "%s ended on %s; renew it", orInline(l.Certificate), pair.Leaf.NotAfter.Format(time.DateOnly))
 	}
 	if now.Before(pair.Leaf.NotBefore) {
-		return nil, fmt.Errorf("certificate: %s begins on %s only; look at the clock, or take another one", orInline(l.Certificate), pair.Leaf.NotBefore.Format(time.DateOnly))
+		return nil, keyerror.Errorf("certificate", "%s begins on %s only; look at the clock, or take another one", orInline(l.Certificate), pair.Leaf.NotBefore.Format(time.DateOnly))
 	}
 	return &pair, nil
 }
@@ -64,11 +65,11 @@ func orInline(path string) string {
 func selfSigned(l *ListenerConfig, now time.Time) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("self_signed: %w", err)
+		return nil, keyerror.At("self_signed", err)
 	}
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
-		return nil, fmt.Errorf("self_signed: %w", err)
+		return nil, keyerror.At("self_signed", err)
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "weir turn gateway"}, DNSNames: []string{"localhost"},
@@ -89,17 +90,17 @@ func selfSigned(l *ListenerConfig, now time.Time) (*tls.Certificate, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
-		return nil, fmt.Errorf("self_signed: %w", err)
+		return nil, keyerror.At("self_signed", err)
 	}
 	leaf, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, fmt.Errorf("self_signed: %w", err)
+		return nil, keyerror.At("self_signed", err)
 	}
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
 }
 
 // CheckCertificates reads every certificate without using it, to check a configuration. As with Validate, the error
-// begins with the path of the key that is wrong.
+// is a [keyerror.Error].
 func (c *Config) CheckCertificates() error {
 	for i := range c.Listeners {
 		l := &c.Listeners[i]
@@ -107,7 +108,7 @@ func (c *Config) CheckCertificates() error {
 			continue
 		}
 		if _, err := l.certificate(time.Now()); err != nil {
-			return fmt.Errorf("listeners[%d].%w", i, err)
+			return keyerror.At(fmt.Sprintf("listeners[%d]", i), err)
 		}
 	}
 	return nil

@@ -9,22 +9,23 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/weir-lb/weir/internal/keyerror"
 	"github.com/weir-lb/weir/internal/turn/allocation"
 	"github.com/weir-lb/weir/internal/turn/routes"
 )
 
-// Validate returns the first invalid value as "PATH: what; remedy". It opens no file and no socket. A configuration
+// Validate returns the first invalid value as a [keyerror.Error]. It opens no file and no socket. A configuration
 // without listeners is valid: the gateway is then alive and not ready.
 func (c *Config) Validate() error {
 	if err := checkName(c.Name, true); err != nil {
-		return fmt.Errorf("name: %w", err)
+		return keyerror.At("name", err)
 	}
 	if n := len(c.Realm); n > allocation.MaxRealm {
-		return fmt.Errorf("realm: %d bytes are more than %d, so that over UDP the answer to a client's first request would be over three times the request; write a shorter one",
+		return keyerror.Errorf("realm", "%d bytes are more than %d, so that over UDP the answer to a client's first request would be over three times the request; write a shorter one",
 			n, allocation.MaxRealm)
 	}
 	if err := checkText(c.Realm, allocation.MaxRealm); err != nil {
-		return fmt.Errorf("realm: %w", err)
+		return keyerror.At("realm", err)
 	}
 	if err := c.Auth.validate(); err != nil {
 		return err
@@ -43,48 +44,49 @@ func (a *AuthConfig) validate() error {
 	switch a.Mode {
 	case AuthStatic, "":
 		if len(a.Secrets) > 0 {
-			return errors.New("auth.secrets: secrets are of mode ephemeral; set auth.mode: ephemeral, or remove them")
+			return keyerror.Errorf("auth.secrets", "secrets are of mode ephemeral; set auth.mode: ephemeral, or remove them")
 		}
 		if len(a.Users) == 0 {
-			return errors.New("auth.users: no one may allocate; name users, or set auth.mode to ephemeral (with secrets) or none (STUN only)")
+			return keyerror.Errorf("auth.users", "no one may allocate; name users, or set auth.mode to ephemeral (with secrets) or none (STUN only)")
 		}
 	case AuthEphemeral:
 		if len(a.Users) > 0 {
-			return errors.New("auth.users: users are of mode static; set auth.mode: static, or remove them")
+			return keyerror.Errorf("auth.users", "users are of mode static; set auth.mode: static, or remove them")
 		}
 		if len(a.Secrets) == 0 {
-			return errors.New("auth.secrets: mode ephemeral without a secret; add one, such as secrets: [LONG-RANDOM-TEXT]")
+			return keyerror.Errorf("auth.secrets", "mode ephemeral without a secret; add one, such as secrets: [LONG-RANDOM-TEXT]")
 		}
 	case AuthNone:
 		if len(a.Users)+len(a.Secrets) > 0 {
-			return errors.New("auth.mode: none takes neither users nor secrets (it serves STUN only); remove them, or set static or ephemeral")
+			return keyerror.Errorf("auth.mode", "none takes neither users nor secrets (it serves STUN only); remove them, or set static or ephemeral")
 		}
 	default:
-		return fmt.Errorf("auth.mode: no mode %q; write static, ephemeral or none", a.Mode)
+		return keyerror.Errorf("auth.mode", "no mode %q; write static, ephemeral or none", a.Mode)
 	}
 	if len(a.Users) > maxUsers {
-		return fmt.Errorf("auth.users: %d users are more than %d; use mode ephemeral", len(a.Users), maxUsers)
+		return keyerror.Errorf("auth.users", "%d users are more than %d; use mode ephemeral", len(a.Users), maxUsers)
 	}
 	if len(a.Secrets) > maxSecrets {
-		return fmt.Errorf("auth.secrets: %d secrets are more than %d; remove those that no client uses any more", len(a.Secrets), maxSecrets)
+		return keyerror.Errorf("auth.secrets", "%d secrets are more than %d; remove those that no client uses any more", len(a.Secrets), maxSecrets)
 	}
 	seen := map[string]int{}
 	for i := range a.Users {
 		user := &a.Users[i]
+		at := fmt.Sprintf("auth.users[%d].", i)
 		if err := checkText(user.Name, maxUsername); err != nil || user.Name == "" {
-			return fmt.Errorf("auth.users[%d].name: %w", i, cmpErr(err, errors.New("empty; write the user's name")))
+			return keyerror.At(at+"name", cmpErr(err, errors.New("empty; write the user's name")))
 		}
 		if err := checkText(user.Password, maxUsername); err != nil || user.Password == "" {
-			return fmt.Errorf("auth.users[%d].password: %w", i, cmpErr(err, errors.New("empty; write a password")))
+			return keyerror.At(at+"password", cmpErr(err, errors.New("empty; write a password")))
 		}
 		if first, ok := seen[user.Name]; ok {
-			return fmt.Errorf("auth.users[%d].name: %q is the name of auth.users[%d] already; each user needs its own", i, user.Name, first)
+			return keyerror.Errorf(at+"name", "%q is the name of auth.users[%d] already; each user needs its own", user.Name, first)
 		}
 		seen[user.Name] = i
 	}
 	for i, secret := range a.Secrets {
 		if secret == "" {
-			return fmt.Errorf("auth.secrets[%d]: empty; write a long random text, or remove it", i)
+			return keyerror.Errorf(fmt.Sprintf("auth.secrets[%d]", i), "empty; write a long random text, or remove it")
 		}
 	}
 	return nil
@@ -92,7 +94,7 @@ func (a *AuthConfig) validate() error {
 
 func (c *Config) validateClusters() (names map[string]bool, err error) {
 	if len(c.Clusters) > maxClusters {
-		return nil, fmt.Errorf("clusters: %d clusters are more than %d; merge some", len(c.Clusters), maxClusters)
+		return nil, keyerror.Errorf("clusters", "%d clusters are more than %d; merge some", len(c.Clusters), maxClusters)
 	}
 	names = map[string]bool{}
 	endpoints := 0
@@ -100,25 +102,25 @@ func (c *Config) validateClusters() (names map[string]bool, err error) {
 		cluster := &c.Clusters[i]
 		at := fmt.Sprintf("clusters[%d].", i)
 		if err := checkName(cluster.Name, false); err != nil {
-			return nil, fmt.Errorf("%sname: %w", at, err)
+			return nil, keyerror.At(at+"name", err)
 		}
 		if names[cluster.Name] {
-			return nil, fmt.Errorf("%sname: a second cluster %q; each needs its own name", at, cluster.Name)
+			return nil, keyerror.Errorf(at+"name", "a second cluster %q; each needs its own name", cluster.Name)
 		}
 		names[cluster.Name] = true
 		if p := cluster.Protocol; p != "" && p != UDP && p != TCP {
-			return nil, fmt.Errorf("%sprotocol: no protocol %q of peers; write udp or tcp", at, p)
+			return nil, keyerror.Errorf(at+"protocol", "no protocol %q of peers; write udp or tcp", p)
 		}
 		for j, text := range cluster.Endpoints {
 			if _, err := routes.ParseEndpoint(text); err != nil {
-				return nil, fmt.Errorf("%sendpoints[%d]: %w", at, j, err)
+				return nil, keyerror.At(fmt.Sprintf("%sendpoints[%d]", at, j), err)
 			}
 		}
 		if endpoints += len(cluster.Endpoints); endpoints > routes.MaxEndpoints {
-			return nil, fmt.Errorf("%sendpoints: more than %d endpoints in all; write prefixes", at, routes.MaxEndpoints)
+			return nil, keyerror.Errorf(at+"endpoints", "more than %d endpoints in all; write prefixes", routes.MaxEndpoints)
 		}
 		if r := cluster.Refresh; r != 0 && (r < time.Second || r > 24*time.Hour) {
-			return nil, fmt.Errorf("%srefresh: %s is not between 1s and 24h", at, r)
+			return nil, keyerror.Errorf(at+"refresh", "%s is not between 1s and 24h", r)
 		}
 	}
 	return names, nil
@@ -142,13 +144,13 @@ func (c *Config) validateNumbers() error {
 		{"limits.handshakes", c.Limits.Handshakes, 1 << 20},
 	} {
 		if n.value < 0 || n.value > n.max {
-			return fmt.Errorf("%s: %d is not between 0 (default) and %d", n.key, n.value, n.max)
+			return keyerror.Errorf(n.key, "%d is not between 0 (default) and %d", n.value, n.max)
 		}
 	}
 	if q := c.Quotas; q.Burst != 0 && q.Bandwidth == 0 {
-		return errors.New("quotas.burst: a burst without a bandwidth bounds nothing; set quotas.bandwidth, or remove it")
+		return keyerror.Errorf("quotas.burst", "a burst without a bandwidth bounds nothing; set quotas.bandwidth, or remove it")
 	} else if q.Burst != 0 && q.Burst < 2048 {
-		return fmt.Errorf("quotas.burst: %d bytes hold no full packet; write 2kB or more", q.Burst)
+		return keyerror.Errorf("quotas.burst", "%d bytes hold no full packet; write 2kB or more", q.Burst)
 	}
 	for _, d := range []struct {
 		key      string
@@ -161,14 +163,14 @@ func (c *Config) validateNumbers() error {
 		{"drain.timeout", c.Drain.Timeout, time.Second, 7 * 24 * time.Hour},
 	} {
 		if d.value != 0 && (d.value < d.min || d.value > d.max) {
-			return fmt.Errorf("%s: %s is not between %s and %s", d.key, d.value, d.min, d.max)
+			return keyerror.Errorf(d.key, "%s is not between %s and %s", d.value, d.min, d.max)
 		}
 	}
 	if t := c.WithDefaults().Lifetimes; t.Default > t.Max {
-		return fmt.Errorf("lifetimes.default: %s is longer than lifetimes.max, %s; lower it", t.Default, t.Max)
+		return keyerror.Errorf("lifetimes.default", "%s is longer than lifetimes.max, %s; lower it", t.Default, t.Max)
 	}
 	if a := c.Drain.Alternate; a != (netip.AddrPort{}) && (!a.IsValid() || a.Port() == 0 || a.Addr().IsUnspecified()) {
-		return fmt.Errorf("drain.alternate: %s is no server to send clients to; write its address and port", a)
+		return keyerror.Errorf("drain.alternate", "%s is no server to send clients to; write its address and port", a)
 	}
 	return c.Offload.validate()
 }
@@ -177,11 +179,11 @@ func (o *OffloadConfig) validate() error {
 	switch o.Mode {
 	case "", OffloadNone, OffloadAuto, OffloadXDP, OffloadTCX:
 	default:
-		return fmt.Errorf("offload.mode: no mode %q; write auto, xdp, tcx or none", o.Mode)
+		return keyerror.Errorf("offload.mode", "no mode %q; write auto, xdp, tcx or none", o.Mode)
 	}
 	for i, name := range o.Interfaces {
 		if name == "" || len(name) > 15 || strings.ContainsAny(name, "/ \t") {
-			return fmt.Errorf("offload.interfaces[%d]: %q is no name of an interface; write one such as eth0", i, name)
+			return keyerror.Errorf(fmt.Sprintf("offload.interfaces[%d]", i), "%q is no name of an interface; write one such as eth0", name)
 		}
 	}
 	return nil

@@ -8,27 +8,29 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weir-lb/weir/internal/keyerror"
 )
 
 func (c *Config) validateListeners(clusters map[string]bool) error {
 	if len(c.Listeners) > maxListeners {
-		return fmt.Errorf("listeners: %d listeners are more than %d", len(c.Listeners), maxListeners)
+		return keyerror.Errorf("listeners", "%d listeners are more than %d", len(c.Listeners), maxListeners)
 	}
 	names, sockets := map[string]bool{}, map[string]int{}
 	for i := range c.Listeners {
 		l := c.Listeners[i]
-		at := fmt.Sprintf("listeners[%d].", i)
+		at := fmt.Sprintf("listeners[%d]", i)
 		if err := l.validate(clusters); err != nil {
-			return fmt.Errorf("%s%w", at, err)
+			return keyerror.At(at, err)
 		}
 		if names[l.Name] {
-			return fmt.Errorf("%sname: a second listener %q; each needs its own name", at, l.Name)
+			return keyerror.Errorf(at+".name", "a second listener %q; each needs its own name", l.Name)
 		}
 		names[l.Name] = true
 		l.setDefaults()
 		for _, socket := range l.sockets() {
 			if other, ok := sockets[socket]; ok {
-				return fmt.Errorf("%sport: %s is taken by listeners[%d]; give one of them another port or address", at, socket, other)
+				return keyerror.Errorf(at+".port", "%s is taken by listeners[%d]; give one of them another port or address", socket, other)
 			}
 			sockets[socket] = i
 		}
@@ -51,22 +53,22 @@ func (l *ListenerConfig) sockets() []string {
 
 func (l *ListenerConfig) validate(clusters map[string]bool) error {
 	if err := checkName(l.Name, false); err != nil {
-		return fmt.Errorf("name: %w", err)
+		return keyerror.At("name", err)
 	}
 	switch l.Protocol {
 	case "", UDP, TCP, TLS, DTLS:
 	default:
-		return fmt.Errorf("protocol: no protocol %q; write udp, tcp, tls or dtls", l.Protocol)
+		return keyerror.Errorf("protocol", "no protocol %q; write udp, tcp, tls or dtls", l.Protocol)
 	}
 	if err := checkAddress(l.Address, true); err != nil {
-		return fmt.Errorf("address: %w", err)
+		return keyerror.At("address", err)
 	}
 	if err := l.validateRelay(); err != nil {
 		return err
 	}
 	if l.Public != "" {
 		if err := checkHostPort(l.Public); err != nil {
-			return fmt.Errorf("public: %w", err)
+			return keyerror.At("public", err)
 		}
 	}
 	if err := l.validateCertificate(); err != nil {
@@ -74,10 +76,10 @@ func (l *ListenerConfig) validate(clusters map[string]bool) error {
 	}
 	for i, route := range l.Routes {
 		if !clusters[route] {
-			return fmt.Errorf("routes[%d]: there is no cluster %q; add it to clusters, or name one of: %s", i, route, nameList(clusters))
+			return keyerror.Errorf(fmt.Sprintf("routes[%d]", i), "there is no cluster %q; add it to clusters, or name one of: %s", route, nameList(clusters))
 		}
 		if slices.Contains(l.Routes[:i], route) {
-			return fmt.Errorf("routes[%d]: %q stands here twice; remove one", i, route)
+			return keyerror.Errorf(fmt.Sprintf("routes[%d]", i), "%q stands here twice; remove one", route)
 		}
 	}
 	return nil
@@ -94,15 +96,15 @@ func (l *ListenerConfig) validateRelay() error {
 	}
 	for family, name := range [2]string{"IPv4", "IPv6"} {
 		if public[family] && len(l.Relay) > 0 && !relay[family] {
-			return fmt.Errorf("relay_public: an %s address, but relay has none; write the one that the NAT translates to into relay", name)
+			return keyerror.Errorf("relay_public", "an %s address, but relay has none; write the one that the NAT translates to into relay", name)
 		}
 	}
 	if r := l.RelayPorts; r != (PortRange{}) {
 		if r.Min < 1024 {
-			return fmt.Errorf("relay_ports: %s begins below 1024, where other services of the host live; write ports from 1024 on", r)
+			return keyerror.Errorf("relay_ports", "%s begins below 1024, where other services of the host live; write ports from 1024 on", r)
 		}
 		if r.Count() < 2 {
-			return fmt.Errorf("relay_ports: %s is one port; each allocation needs its own, write a range such as 49152-65535", r)
+			return keyerror.Errorf("relay_ports", "%s is one port; each allocation needs its own, write a range such as 49152-65535", r)
 		}
 	}
 	return nil
@@ -112,14 +114,14 @@ func (l *ListenerConfig) validateRelay() error {
 func oneOfEach(key string, addresses []netip.Addr) (families [2]bool, err error) {
 	for i, address := range addresses {
 		if err := checkAddress(address, false); err != nil || !address.IsValid() {
-			return families, fmt.Errorf("%s[%d]: %w", key, i, cmpErr(err, errors.New("empty; write an address")))
+			return families, keyerror.At(fmt.Sprintf("%s[%d]", key, i), cmpErr(err, errors.New("empty; write an address")))
 		}
 		family := 0
 		if address.Unmap().Is6() {
 			family = 1
 		}
 		if families[family] {
-			return families, fmt.Errorf("%s[%d]: a second address of the family of %s; write at most one IPv4 and one IPv6 address", key, i, address)
+			return families, keyerror.Errorf(fmt.Sprintf("%s[%d]", key, i), "a second address of the family of %s; write at most one IPv4 and one IPv6 address", address)
 		}
 		families[family] = true
 	}
@@ -137,11 +139,11 @@ func (l *ListenerConfig) validateCertificate() error {
 		case l.Certificate == "" && l.Key != "":
 			key = "key"
 		}
-		return fmt.Errorf("%s: a listener of protocol %s has no certificate; set protocol to tls or dtls, or remove it", key, l.Protocol)
+		return keyerror.Errorf(key, "a listener of protocol %s has no certificate; set protocol to tls or dtls, or remove it", l.Protocol)
 	case !l.Protocol.Secure():
 		return nil
 	case l.SelfSigned && (files || inline):
-		return errors.New("self_signed: certificate and key are given as well; remove one or the other")
+		return keyerror.Errorf("self_signed", "certificate and key are given as well; remove one or the other")
 	case l.SelfSigned:
 		return nil
 	case files && (l.Certificate == "" || l.Key == ""):
@@ -149,9 +151,9 @@ func (l *ListenerConfig) validateCertificate() error {
 		if l.Key == "" {
 			missing, given = given, missing
 		}
-		return fmt.Errorf("%s: there is no %s to it; name both PEM files", given, missing)
+		return keyerror.Errorf(given, "there is no %s to it; name both PEM files", missing)
 	case !files && !inline:
-		return fmt.Errorf("protocol: %s needs a certificate; name the PEM files with certificate and key, or set self_signed: true", l.Protocol)
+		return keyerror.Errorf("protocol", "%s needs a certificate; name the PEM files with certificate and key, or set self_signed: true", l.Protocol)
 	}
 	return nil
 }

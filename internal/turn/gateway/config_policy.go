@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 
+	"github.com/weir-lb/weir/internal/keyerror"
 	"github.com/weir-lb/weir/internal/turn/allocation"
 	"github.com/weir-lb/weir/internal/turn/routes"
 )
@@ -53,7 +54,7 @@ func (c *Config) routes(listener, cluster func(name string) uint16) (spec routes
 		to.Endpoints = make([]routes.Endpoint, len(from.Endpoints))
 		for j, text := range from.Endpoints {
 			if to.Endpoints[j], err = routes.ParseEndpoint(text); err != nil {
-				return spec, fmt.Errorf("clusters[%d].endpoints[%d]: %w", i, j, err)
+				return spec, keyerror.At(fmt.Sprintf("clusters[%d].endpoints[%d]", i, j), err)
 			}
 		}
 		spec.Clusters = append(spec.Clusters, to)

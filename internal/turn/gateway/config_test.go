@@ -21,8 +21,7 @@ func decode(name string, text []byte) (Config, error) {
 		return c, err
 	}
 	if err := c.Validate(); err != nil {
-		path, message, _ := strings.Cut(err.Error(), ": ")
-		return c, document.Errorf(path, "%s", message)
+		return c, document.Locate(err)
 	}
 	return c, nil
 }

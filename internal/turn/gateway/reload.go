@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/keyerror"
 	"github.com/weir-lb/weir/internal/turn/allocation"
 	"github.com/weir-lb/weir/internal/turn/routes"
 )
@@ -15,8 +16,8 @@ import (
 // applyTimeout bounds how long a reload waits for name servers.
 const applyTimeout = 5 * time.Second
 
-// Apply changes to another config completely or, with an error, not at all. The error begins with the path of the key
-// that cannot be applied, as with Validate.
+// Apply changes to another config completely or, with an error, not at all. The error is a [keyerror.Error] with the path of
+// the key that cannot be applied, as with Validate.
 //
 // A listener is identified by its protocol, address and port. If anything else changes (name, certificate, relay addresses,
 // routes), it continues, and so do its allocations. If a listener is closed, its allocations end. Routes, credentials, quotas,
@@ -88,7 +89,7 @@ func (r *reload) open() error {
 		}
 		l, err := r.g.openListenerLocked(o.config)
 		if err != nil {
-			return fmt.Errorf("listeners[%d]: %w", o.index, err)
+			return keyerror.At(fmt.Sprintf("listeners[%d]", o.index), err)
 		}
 		r.done = append(r.done, l)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/keyerror"
 )
 
 // plan determines what a change requires and whether it is possible. It opens nothing.
@@ -50,7 +51,7 @@ func (g *Gateway) roomLocked(to *Config, opened int) error {
 		}
 	}
 	if len(g.listeners)+opened > listenerIDs || clusters >= clusterIDs {
-		return fmt.Errorf("listeners: this process has had %d listeners and %d clusters with names of their own; restart it", len(g.listeners), len(g.clusters))
+		return keyerror.Errorf("listeners", "this process has had %d listeners and %d clusters with names of their own; restart it", len(g.listeners), len(g.clusters))
 	}
 	return nil
 }
@@ -126,7 +127,7 @@ func (r *reload) certificates(now time.Time) error {
 		}
 		certificate, err := k.config.certificate(now)
 		if err != nil {
-			return fmt.Errorf("listeners[%d].%w", r.index(k.config.Name), err)
+			return keyerror.At(fmt.Sprintf("listeners[%d]", r.index(k.config.Name)), err)
 		}
 		if shown := k.shownCertificate(); shown == nil || !slices.EqualFunc(shown.Certificate, certificate.Certificate, slices.Equal) {
 			k.certificate = certificate
@@ -139,7 +140,7 @@ func (r *reload) certificates(now time.Time) error {
 			continue
 		}
 		if _, err := o.config.certificate(now); err != nil {
-			return fmt.Errorf("listeners[%d].%w", o.index, err)
+			return keyerror.At(fmt.Sprintf("listeners[%d]", o.index), err)
 		}
 	}
 	return nil

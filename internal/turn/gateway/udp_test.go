@@ -116,7 +116,7 @@ func TestIndicationsBothDirections(t *testing.T) {
 	netlabtest.Eventually(t, "strangers are counted", func() bool { return g.Stats().Reasons["no_permission"] == 4 })
 }
 
-// What cannot be relayed is dropped, counted by its reason, and harms nobody.
+// What cannot be relayed is dropped, counted by its reason, and harms no client.
 func TestDropsAreCounted(t *testing.T) {
 	port := netlabtest.UDPPort(t)
 	server := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), port)

@@ -2,6 +2,7 @@ package stunnerd
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weir-lb/weir/internal/keyerror"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/routes"
 )
@@ -30,7 +32,7 @@ type Result struct {
 	Health  Endpoint // where /live, /ready and /status are served
 	Metrics Endpoint
 	Log     LogLevels
-	Notes   []string // for the log: what has no effect here, or another effect than in STUNner. Most begin with the path of a key
+	Notes   []error // for the log: what has no effect here, or another effect than in STUNner; each is a [keyerror.Error]
 }
 
 // Endpoint is an HTTP address. The zero value means: none.
@@ -45,24 +47,24 @@ type converter struct {
 	result Result
 }
 
-func (c *converter) note(format string, args ...any) {
-	c.result.Notes = append(c.result.Notes, fmt.Sprintf(format, args...))
+func (c *converter) note(key, format string, args ...any) {
+	c.result.Notes = append(c.result.Notes, keyerror.Errorf(key, format, args...))
 }
 
 // expand replaces $VAR and ${VAR}.
 func (c *converter) expand(t Text) string { return strings.TrimSpace(os.Expand(string(t), c.getenv)) }
 
-// Convert returns the gateway's configuration for the file; getenv has the role of os.Getenv. An error begins with
-// the path of the key that is wrong. The gateway's configuration is validated.
+// Convert returns the gateway's configuration for the file; getenv has the role of os.Getenv. An error is a
+// [keyerror.Error] with the key of the file that is wrong. The gateway's configuration is validated.
 func (f *Config) Convert(getenv func(string) string) (*Result, error) {
 	c := &converter{getenv: withPort(getenv)}
 	c.result.Log.All = slog.LevelInfo
 	switch version := c.expand(f.Version); version {
 	case "v1", "v1alpha1":
 	case "":
-		return nil, fmt.Errorf("version: missing; write version: v1")
+		return nil, keyerror.Errorf("version", "missing; write version: v1")
 	default:
-		return nil, fmt.Errorf("version: STUNner's API %q is not read here; write v1 (or v1alpha1), or the configuration of weir", version)
+		return nil, keyerror.Errorf("version", "STUNner's API %q is not read here; write v1 (or v1alpha1), or the configuration of weir", version)
 	}
 	for _, step := range []func(*Config) error{c.admin, c.auth, c.clusters, c.listeners, c.logLevel} {
 		if err := step(f); err != nil {
@@ -70,7 +72,7 @@ func (f *Config) Convert(getenv func(string) string) (*Result, error) {
 		}
 	}
 	if err := c.result.Gateway.Validate(); err != nil {
-		return nil, fmt.Errorf("%s", inTheirWords(err.Error()))
+		return nil, ofFile(err)
 	}
 	return &c.result, nil
 }
@@ -90,13 +92,14 @@ func withPort(getenv func(string) string) func(string) string {
 	}
 }
 
-// inTheirWords replaces the path in an error of gateway.Config by that of the file that was read.
-func inTheirWords(message string) string {
-	path, rest, found := strings.Cut(message, ": ")
-	if !found {
-		return message
+// ofFile gives an error of gateway.Config the key of the file that the value came from.
+func ofFile(err error) error {
+	var wrong *keyerror.Error
+	if !errors.As(err, &wrong) {
+		return err
 	}
-	for _, words := range [][2]string{
+	key := wrong.Key
+	for _, of := range [][2]string{
 		{"auth.users[0].name", "auth.credentials.username"},
 		{"auth.users[0].password", "auth.credentials.password"},
 		{"auth.secrets[0]", "auth.credentials.secret"},
@@ -109,17 +112,17 @@ func inTheirWords(message string) string {
 		{"realm", "auth.realm"},
 		{"name", "admin.name"},
 	} {
-		if rest, ok := strings.CutPrefix(path, words[0]); ok {
-			path = words[1] + rest
+		if below, ok := strings.CutPrefix(key, of[0]); ok {
+			key = of[1] + below
 			break
 		}
 	}
-	for _, words := range [][2]string{{".relay_ports", ".min_relay_port"}, {".public", ".public_address"}, {".certificate", ".cert"}} {
-		if before, ok := strings.CutSuffix(path, words[0]); ok {
-			path = before + words[1]
+	for _, of := range [][2]string{{".relay_ports", ".min_relay_port"}, {".public", ".public_address"}, {".certificate", ".cert"}} {
+		if above, ok := strings.CutSuffix(key, of[0]); ok {
+			key = above + of[1]
 		}
 	}
-	return path + ": " + rest
+	return keyerror.At(key, wrong.Err)
 }
 
 func (c *converter) admin(f *Config) error {
@@ -131,15 +134,15 @@ func (c *converter) admin(f *Config) error {
 	}
 	var err error
 	if c.result.Health, err = endpoint(c.expand(health), defaultHealthPort); err != nil {
-		return fmt.Errorf("admin.healthcheck_endpoint: %w", err)
+		return keyerror.At("admin.healthcheck_endpoint", err)
 	}
 	if c.result.Metrics, err = endpoint(c.expand(a.MetricsEndpoint), defaultMetricsPort); err != nil {
-		return fmt.Errorf("admin.metrics_endpoint: %w", err)
+		return keyerror.At("admin.metrics_endpoint", err)
 	}
 	if text := c.expand(a.UserQuota); text != "" {
 		quota, err := strconv.Atoi(text)
 		if err != nil {
-			return fmt.Errorf("admin.user_quota: %q is no number of allocations; write one such as 10, or 0 for no quota", text)
+			return keyerror.Errorf("admin.user_quota", "%q is no number of allocations; write one such as 10, or 0 for no quota", text)
 		}
 		g.Quotas.AllocationsPerUser = max(quota, 0)
 	}
@@ -152,13 +155,13 @@ func (c *converter) admin(f *Config) error {
 	case "tc", "tcx":
 		g.Offload.Mode = gateway.OffloadTCX
 	default:
-		return fmt.Errorf("admin.offload_engine: no engine %q; write None, XDP, TC or Auto", a.OffloadEngine)
+		return keyerror.Errorf("admin.offload_engine", "no engine %q; write None, XDP, TC or Auto", a.OffloadEngine)
 	}
 	for _, name := range a.OffloadInterfaces {
 		g.Offload.Interfaces = append(g.Offload.Interfaces, c.expand(name))
 	}
 	if a.LicenseConfig != nil {
-		c.note("admin.license_config: no feature here needs a license; it is not looked at")
+		c.note("admin.license_config", "no feature here needs a license; it is not looked at")
 	}
 	return nil
 }
@@ -194,7 +197,7 @@ func (c *converter) auth(f *Config) error {
 	credential := func(key string) (string, error) {
 		text, ok := a.Credentials[key]
 		if !ok || text == "" {
-			return "", fmt.Errorf("auth.credentials: there is no %s, which type %s needs; write it", key, cmp.Or(string(a.Type), "static"))
+			return "", keyerror.Errorf("auth.credentials", "there is no %s, which type %s needs; write it", key, cmp.Or(string(a.Type), "static"))
 		}
 		return string(text), nil // a $ in a password is a $
 	}
@@ -218,7 +221,7 @@ func (c *converter) auth(f *Config) error {
 	case "none":
 		g.Auth.Mode = gateway.AuthNone
 	default:
-		return fmt.Errorf("auth.type: no type %q; write static, ephemeral or none", kind)
+		return keyerror.Errorf("auth.type", "no type %q; write static, ephemeral or none", kind)
 	}
 	return nil
 }
@@ -234,13 +237,13 @@ func (c *converter) clusters(f *Config) error {
 		case "STRICT_DNS":
 			byName = true
 		default:
-			return fmt.Errorf("%stype: no type %q; write STATIC (addresses) or STRICT_DNS (names)", at, kind)
+			return keyerror.Errorf(at+"type", "no type %q; write STATIC (addresses) or STRICT_DNS (names)", kind)
 		}
 		for j, text := range from.Endpoints {
 			key := fmt.Sprintf("%sendpoints[%d]", at, j)
 			endpoint, err := c.peers(key, c.expand(text), byName)
 			if err != nil {
-				return fmt.Errorf("%s: %w", key, err)
+				return keyerror.At(key, err)
 			}
 			to.Endpoints = append(to.Endpoints, endpoint)
 		}
@@ -256,7 +259,7 @@ func (c *converter) peers(key, text string, byName bool) (string, error) {
 		host, ports = text[:at], text[at:]
 	}
 	if prefix, err := netip.ParsePrefix(host); err == nil && prefix != prefix.Masked() {
-		c.note("%s: %s is read as %s", key, text, prefix.Masked())
+		c.note(key, "%s is read as %s", text, prefix.Masked())
 		text = prefix.Masked().String() + ports
 	}
 	endpoint, err := routes.ParseEndpoint(text)

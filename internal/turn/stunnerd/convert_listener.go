@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weir-lb/weir/internal/keyerror"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
@@ -23,15 +24,15 @@ func (c *converter) listeners(f *Config) error {
 	}
 	for i := range f.Listeners {
 		from := &f.Listeners[i]
-		at := fmt.Sprintf("listeners[%d].", i)
+		at := fmt.Sprintf("listeners[%d]", i)
 		to, err := c.listener(at, from)
 		if err != nil {
-			return fmt.Errorf("%s%w", at, err)
+			return keyerror.At(at, err)
 		}
 		for _, text := range from.Routes {
 			route := c.expand(text)
 			if !known[route] { // STUNner accepts such a route, and an operator may send it temporarily
-				c.note("%sroutes: there is no cluster %q; nothing is reached through it", at, route)
+				c.note(at+".routes", "there is no cluster %q; nothing is reached through it", route)
 				continue
 			}
 			to.Routes = append(to.Routes, route)
@@ -48,7 +49,7 @@ func (c *converter) listener(at string, from *Listener) (to gateway.ListenerConf
 	switch to.Protocol {
 	case gateway.UDP, gateway.TCP, gateway.TLS, gateway.DTLS:
 	default:
-		return to, fmt.Errorf("protocol: no protocol %q; write TURN-UDP, TURN-TCP, TURN-TLS or TURN-DTLS", from.Protocol)
+		return to, keyerror.Errorf("protocol", "no protocol %q; write TURN-UDP, TURN-TCP, TURN-TLS or TURN-DTLS", from.Protocol)
 	}
 	address := c.expand(from.Address)
 	switch address {
@@ -60,7 +61,7 @@ func (c *converter) listener(at string, from *Listener) (to gateway.ListenerConf
 		address = "0.0.0.0"
 	}
 	if to.Address, err = netip.ParseAddr(address); err != nil {
-		return to, fmt.Errorf("address: no address %q; write an IPv4 or IPv6 address of this host", address)
+		return to, keyerror.Errorf("address", "no address %q; write an IPv4 or IPv6 address of this host", address)
 	}
 	to.Address = to.Address.Unmap()
 	if to.Port, err = c.port("port", cmp.Or(c.expand(from.Port), defaultPort)); err != nil {
@@ -82,7 +83,7 @@ func (c *converter) listener(at string, from *Listener) (to gateway.ListenerConf
 		to   *[]byte
 	}{{"cert", from.Cert, &to.CertificatePEM}, {"key", from.Key, &to.KeyPEM}} {
 		if *part.to, err = pem(c.expand(part.text)); err != nil {
-			return to, fmt.Errorf("%s: %w", part.key, err)
+			return to, keyerror.At(part.key, err)
 		}
 	}
 	return to, nil
@@ -91,7 +92,7 @@ func (c *converter) listener(at string, from *Listener) (to gateway.ListenerConf
 func (c *converter) port(key, text string) (uint16, error) {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
-		return 0, fmt.Errorf("%s: no port %q; write a number from 1 to 65535", key, text)
+		return 0, keyerror.Errorf(key, "no port %q; write a number from 1 to 65535", text)
 	}
 	return uint16(n), nil
 }
@@ -124,7 +125,7 @@ func (c *converter) nodeAddress(at string, to *gateway.ListenerConfig) (string, 
 	}
 	node, err := netip.ParseAddr(text)
 	if err != nil {
-		return "", fmt.Errorf("address: %s: the node's address is not known, and %q is none; set STUNNER_NODE_ADDR to it, in Kubernetes from the field status.hostIP, or write the address",
+		return "", keyerror.Errorf("address", "%s: the node's address is not known, and %q is none; set STUNNER_NODE_ADDR to it, in Kubernetes from the field status.hostIP, or write the address",
 			nodeAddress, text)
 	}
 	own, err := netip.ParseAddr(strings.TrimSpace(c.getenv("STUNNER_ADDR")))
@@ -132,7 +133,7 @@ func (c *converter) nodeAddress(at string, to *gateway.ListenerConfig) (string, 
 		return node.String(), nil
 	}
 	to.Relay, to.RelayPublic = []netip.Addr{own}, []netip.Addr{node}
-	c.note("%saddress: sockets bind $STUNNER_ADDR, %s, and clients receive the node's address, %s", at, own, node)
+	c.note(at+".address", "sockets bind $STUNNER_ADDR, %s, and clients receive the node's address, %s", own, node)
 	return own.String(), nil
 }
 
@@ -145,11 +146,11 @@ func (c *converter) relayPorts(at string, from *Listener, to *gateway.ListenerCo
 	first, last = cmp.Or(first, 1), cmp.Or(last, 65535)
 	switch {
 	case errLow != nil || errHigh != nil || last <= max(first, lowestRelayPort):
-		c.note("%smin_relay_port: %s to %s is no range of relay ports from %d up; the default range is used", at, low, high, lowestRelayPort)
+		c.note(at+".min_relay_port", "%s to %s is no range of relay ports from %d up; the default range is used", low, high, lowestRelayPort)
 	case first <= 1 && last == 65535:
 	default:
 		if first < lowestRelayPort {
-			c.note("%smin_relay_port: relay ports below %d are left to other services", at, lowestRelayPort)
+			c.note(at+".min_relay_port", "relay ports below %d are left to other services", lowestRelayPort)
 			first = lowestRelayPort
 		}
 		to.RelayPorts = gateway.PortRange{Min: first, Max: last}

@@ -51,11 +51,11 @@ func (c *converter) logLevel(f *Config) error {
 		level, ok := levels[strings.ToUpper(name)]
 		switch {
 		case !found || !ok:
-			c.note("admin.loglevel: %q has no effect: it is no SCOPE:LEVEL; write for example all:INFO or turn:DEBUG, with DISABLE, ERROR, WARN, INFO, DEBUG or TRACE", part)
+			c.note("admin.loglevel", "%q has no effect: it is no SCOPE:LEVEL; write for example all:INFO or turn:DEBUG, with DISABLE, ERROR, WARN, INFO, DEBUG or TRACE", part)
 		case strings.EqualFold(scope, "all"):
 			l.All, l.Scopes = level, nil
 		case !slices.Contains(known, scope):
-			c.note("admin.loglevel: %q has no effect: nothing is logged under the scope %q here; there are all, %s", part, scope, strings.Join(known, ", "))
+			c.note("admin.loglevel", "%q has no effect: nothing is logged under the scope %q here; there are all, %s", part, scope, strings.Join(known, ", "))
 		default:
 			if l.Scopes == nil {
 				l.Scopes = map[string]slog.Level{}

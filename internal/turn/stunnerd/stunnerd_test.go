@@ -1,11 +1,13 @@
 package stunnerd
 
 import (
+	"errors"
 	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,10 +24,11 @@ func load(name string, text []byte, env map[string]string) (*Result, error) {
 	}
 	result, err := file.Convert(func(key string) string { return env[key] })
 	if err != nil {
-		path, message, _ := strings.Cut(err.Error(), ": ")
-		return nil, document.Errorf(path, "%s", message)
+		return nil, document.Locate(err)
 	}
-	result.Notes = append(warnings, result.Notes...)
+	for i, warning := range warnings {
+		result.Notes = slices.Insert(result.Notes, i, errors.New(warning))
+	}
 	return result, nil
 }
 
@@ -129,7 +132,7 @@ func TestForeignKeys(t *testing.T) {
 		t.Fatalf("notes %q", r.Notes)
 	}
 	for i := range want {
-		if !strings.HasPrefix(r.Notes[i], want[i]) {
+		if !strings.HasPrefix(r.Notes[i].Error(), want[i]) {
 			t.Errorf("note %q, want %q", r.Notes[i], want[i])
 		}
 	}

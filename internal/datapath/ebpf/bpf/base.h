@@ -16,7 +16,7 @@
 		__type(value, v);                          \
 	} name SEC(".maps")
 
-/* A next hop towards clients, as the kernel's routes said, shared by all flows whose
+/* A next hop towards clients, from the kernel's routes, shared by all flows whose
  * client is reached through it (route.h). */
 struct client_hop {
 	struct out out;

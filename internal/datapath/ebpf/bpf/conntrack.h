@@ -658,7 +658,7 @@ static __always_inline int reserve_next(struct reservation *r, __u32 service)
 	return reserve_pool(r);
 }
 
-/* Who has r's reply key. 0: nobody. SNAT_STAYS: a flow that keeps it. Else an
+/* The owner of r's reply key. 0: none. SNAT_STAYS: a flow that keeps it. Else an
  * unproven flow: a smaller number if it was made or renewed first, by the time-outs
  * of the new flow's service. One whose backend has answered, as in a handshake of TCP,
  * goes after those whose has not, and in the first three seconds after the answer after

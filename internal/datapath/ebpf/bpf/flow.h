@@ -203,7 +203,7 @@ static __always_inline __u32 table_peek(void *table, __u32 mask, __u32 slots, __
 	return NO_NUMBER;
 }
 
-/* Claims a slot for writing, as fingerprint and meta said that it was. */
+/* Claims a slot for writing, if fingerprint and meta are still its own. */
 static __always_inline bool table_take(struct table_slot *slot, __u64 fingerprint, __u64 meta)
 {
 	if (__sync_val_compare_and_swap(&slot->fingerprint, fingerprint, FINGERPRINT_BUSY) != fingerprint)
@@ -362,7 +362,7 @@ __noinline __u32 fragments_claim(__u64 fingerprint, __u64 now)
 	return table_claim(&fragments, params.fragment_mask, params.fragment_slots, fingerprint, now);
 }
 
-/* The last choice, after table_peek said that the others were full. */
+/* The last choice, after table_peek found the others full. */
 __noinline __u32 flows_find_last(__u64 fingerprint) { return table_find(&flows, params.flow_mask, fingerprint, 2); }
 __noinline __u32 replies_find_last(__u64 fingerprint) { return table_find(&replies, params.flow_mask, fingerprint, 2); }
 

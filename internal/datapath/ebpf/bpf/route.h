@@ -4,7 +4,7 @@
  * nanoseconds, so a flow remembers the index of its next hop in client_hops for one
  * stretch of time (some seconds), or until routes change.
  *
- * Each element of client_hops carries the stretch in which it was last looked up. Nobody
+ * Each element of client_hops carries the stretch in which it was last looked up. No program
  * remembers an element beyond the stretch of its stamp, so one whose stamp is two
  * behind is read by no one and may be taken: by a swap of the stamp, then the
  * next hop is written, then the new stamp. Where all elements that a next hop may have are

@@ -44,15 +44,15 @@ type Table struct {
 
 	mu      sync.Mutex
 	watched map[netip.Addr]*watch
-	seen    map[place][]netlink.Neigh // neighbours read in the pass at hand
+	seen    map[listing][]netlink.Neigh // neighbours read in the pass at hand
 	changed chan struct{}
 	onRoute func() // routes, neighbours or links changed
 	// onManage is called with a neighbour before it is made a managed one.
 	onManage func(index int, address netip.Addr) error
 }
 
-// place is where neighbours are listed.
-type place struct{ index, family int }
+// listing identifies one list of neighbours.
+type listing struct{ index, family int }
 
 type watch struct {
 	hop       Hop
@@ -121,7 +121,7 @@ func (t *Table) Watch(addresses map[netip.Addr]func(Hop)) {
 			delete(t.watched, a)
 		}
 	}
-	t.seen = map[place][]netlink.Neigh{}
+	t.seen = map[listing][]netlink.Neigh{}
 	defer func() { t.seen = nil }()
 	for a, report := range addresses {
 		w := t.watched[a]
@@ -345,7 +345,7 @@ func (t *Table) poke() {
 func (t *Table) refresh(event bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.seen = map[place][]netlink.Neigh{}
+	t.seen = map[listing][]netlink.Neigh{}
 	defer func() { t.seen = nil }()
 	for a, w := range t.watched {
 		hop := t.resolveLocked(a, w)
@@ -404,7 +404,7 @@ func (t *Table) resolveLocked(a netip.Addr, w *watch) Hop {
 }
 
 // neighbours lists those of an interface, once in each pass over what is watched.
-func (t *Table) neighbours(at place) ([]netlink.Neigh, error) {
+func (t *Table) neighbours(at listing) ([]netlink.Neigh, error) {
 	if list, ok := t.seen[at]; ok {
 		return list, nil
 	}
@@ -421,7 +421,7 @@ func (t *Table) neighbour(hop *Hop, w *watch) {
 	if hop.Neighbor.Is6() {
 		family = unix.AF_INET6
 	}
-	list, err := t.neighbours(place{hop.IfIndex, family})
+	list, err := t.neighbours(listing{hop.IfIndex, family})
 	if err == nil {
 		for _, n := range list {
 			a, _ := netip.AddrFromSlice(n.IP)
