@@ -74,7 +74,7 @@ func (n *Node) resumption() (*handshake.Resumption, error) {
 	return r, nil
 }
 
-// checkTickets refuses secrets of tickets that nobody gets.
+// checkTickets refuses ticket secrets where sessions are not resumed.
 func (c *Config) checkTickets() error {
 	if c.TicketSecrets != "" && c.Resume != nil && !*c.Resume {
 		return keyerror.Errorf("ticket_secrets", "without resumption there are no tickets; remove it, or resumption: false")

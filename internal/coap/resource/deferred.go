@@ -32,6 +32,7 @@ func (r *Request) Defer() *Deferred {
 	}
 	d.protection = keep(r.Protection)
 	r.reply.Silent()
+	r.Session.deferred++
 	return d
 }
 
@@ -58,6 +59,7 @@ func withoutPayload(m *message.Message) []byte {
 // Answer sends the response, once: with a representation of this format, in blocks if it is long or the client requests them, or without
 // one where body is nil. body is copied. A response for which there is no room is dropped.
 func (d *Deferred) Answer(code message.Code, format message.Format, body []byte, now time.Duration) {
+	d.session.deferred--
 	if d.noResponse>>(code.Class()-1)&1 != 0 { // RFC 7967
 		return
 	}

@@ -87,3 +87,21 @@ func TestAnswersLater(t *testing.T) {
 	waiting[0].Answer(message.NotFound, message.Text, nil, f.now)
 	expect(t, "errors", len(f.pass(time.Second)), 1)
 }
+
+// A session whose answer is to come is not idle, however long that takes: the answer needs it.
+func TestDeferredKeepsItsSession(t *testing.T) {
+	f := newFixture(t, nil)
+	var waiting []*resource.Deferred
+	f.tree.Add("/later", later(&waiting))
+	s := f.peer(1)
+	f.receive(s, f.build(message.Non, message.GET, "/later", "token", ""))
+	f.pass(time.Hour)
+	if s.Idle(f.now) {
+		t.Error("idle while an answer is to come")
+	}
+	waiting[0].Answer(message.Content, message.Text, []byte("done"), f.now)
+	f.pass(time.Hour)
+	if !s.Idle(f.now) {
+		t.Error("not idle after the answer")
+	}
+}

@@ -94,13 +94,14 @@ type Session struct {
 	// 8323 section 6).
 	BERT int
 
+	deferred int  // requests without their Deferred.Answer
 	awaiting bool // the acknowledgement of a notification: one at a time (NSTART, RFC 7252 section 4.7)
 }
 
-// Idle reports whether the peer has neither bodies in blocks nor observations, and its exchanges are over: a new Session may take its
-// place.
+// Idle reports whether the peer has neither bodies in blocks, observations nor answers that are to come later, and its exchanges are
+// over: a new Session may take its place.
 func (s *Session) Idle(now time.Duration) bool {
-	return len(s.transfers) == 0 && len(s.observers) == 0 && !s.awaiting && s.Session.Idle(now)
+	return s.deferred == 0 && len(s.transfers) == 0 && len(s.observers) == 0 && !s.awaiting && s.Session.Idle(now)
 }
 
 // Server serves a Tree to the peers of one worker. Not for concurrent use.

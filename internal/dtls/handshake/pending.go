@@ -482,9 +482,6 @@ type Result struct {
 	Final          Final    // present where our flight was the last
 }
 
-// Keys returns the keys of an established handshake, for what stores sessions. It is to be called before Result.
-func (p *Pending) Keys() record.Keys { return p.secrets.keys(p.client[:], p.server[:]) }
-
 // Result returns the outcome after Established. The Pending is of no use any more.
 func (p *Pending) Result() Result {
 	r := Result{

@@ -120,3 +120,6 @@ func (t *transcript) start(suite record.Suite) {
 func (t *transcript) forget() { t.keep, t.raw = false, nil }
 
 func (t *transcript) sum() []byte { return t.hash.Sum(nil) }
+
+// Keys returns the keys of an established handshake, for what stores sessions. It is to be called before Result.
+func (p *Pending) Keys() record.Keys { return p.secrets.keys(p.client[:], p.server[:]) }
