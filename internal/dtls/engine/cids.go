@@ -71,23 +71,19 @@ func (c *CIDs) Steering(workers int) *udpio.Steering {
 	return &udpio.Steering{Rules: []udpio.SteerRule{udpio.SteerDTLS12(i, 0, hintMask(workers))}}
 }
 
-// Frames in which Californium clusters forward a datagram of an IPv4 client: their first byte, and the number of bytes
-// before the datagram.
-const (
-	frameForward = 63
-	frameHeader  = 8
-)
+// frameForward is the first byte of the frames in which Californium clusters forward a datagram.
+const frameForward = 63
 
-// linkSteering returns a program that sends such a frame to the worker in the hint of its connection id. A frame that
-// reaches another worker is handed over.
-func (c *CIDs) linkSteering(workers int) *udpio.Steering {
+// linkSteering returns a program that sends such a frame of an IPv4 client, with so many bytes before the datagram, to the worker in the
+// hint of its connection id. A frame that reaches another worker is handed over.
+func (c *CIDs) linkSteering(workers, header int) *udpio.Steering {
 	i, ok := c.hintByte()
 	if !ok || workers < 2 {
 		return nil
 	}
 	return &udpio.Steering{Rules: []udpio.SteerRule{{
 		FirstMask: 0xff, FirstValue: frameForward,
-		Offset: frameHeader + cidOffset + i, Mask: hintMask(workers),
+		Offset: header + cidOffset + i, Mask: hintMask(workers),
 	}}}
 }
 

@@ -60,6 +60,9 @@ type Config struct {
 	// nodes talk to each other.
 	Cluster Cluster
 	Link    netip.AddrPort
+	// LinkHeader is how many bytes stand before the datagram in a frame that forwards one of an IPv4 client: default 8, in Californium
+	// clusters 16 with a MAC.
+	LinkHeader int
 
 	Log *slog.Logger
 }

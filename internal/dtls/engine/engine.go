@@ -59,7 +59,7 @@ func Open(cfg Config) (*Engine, error) {
 	if cfg.Cluster != nil {
 		e.link, err = listenOrAdopt(udpio.Config{
 			Addr: cfg.Link, Sockets: cfg.Workers, Batch: cfg.Batch, Coalesce: true, Drops: true,
-			ReadBuffer: socketBuffer, WriteBuffer: socketBuffer, Steer: cfg.CIDs.linkSteering(cfg.Workers),
+			ReadBuffer: socketBuffer, WriteBuffer: socketBuffer, Steer: cfg.CIDs.linkSteering(cfg.Workers, cfg.LinkHeader),
 		}, cfg.LinkSockets)
 	}
 	if err == nil {
@@ -175,6 +175,7 @@ func (c *Config) defaults() error {
 		c.Trusted = loopback
 	}
 	setDefault(&c.Batch, 64)
+	setDefault(&c.LinkHeader, 8)
 	return nil
 }
 

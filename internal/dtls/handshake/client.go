@@ -50,6 +50,7 @@ type Client struct {
 	ticket               []byte
 	final                Final // of an abbreviated handshake
 	session              *Session
+	clientMAC, serverMAC []byte
 
 	out         flight
 	messages    uint16 // number of our next message
@@ -149,6 +150,7 @@ func (c *Client) Result() Result {
 	r := Result{
 		Association: c.association, Auth: AuthPSK, Identity: string(c.cfg.Identity), HasCID: c.answer.hasCID,
 		ExtendedMaster: c.answer.extendedMaster, Renegotiation: c.answer.renegotiation, Routability: c.answer.routability,
+		ClientMAC: c.clientMAC, ServerMAC: c.serverMAC,
 	}
 	if c.peer != nil {
 		r.Auth, r.Identity, r.Chain = c.peer.auth(), c.peer.identity(), c.peer.chain
@@ -184,12 +186,15 @@ func (c *Client) Receive(s *record.Scratch, datagram []byte, now time.Duration, 
 		if rest, err = record.Next(rest, cid, &r); err != nil {
 			return
 		}
-		c.receive(s, &r, now, send)
+		c.ReceiveRecord(s, &r, now, send)
 	}
 }
 
-func (c *Client) receive(s *record.Scratch, r *record.Record, now time.Duration, send func([]byte)) {
+// ReceiveRecord handles one record of a datagram, for an owner that has other uses for the others. It may change the record's bytes. It
+// does nothing once Done.
+func (c *Client) ReceiveRecord(s *record.Scratch, r *record.Record, now time.Duration, send func([]byte)) {
 	switch {
+	case c.state >= clientDone:
 	case r.Epoch == 0 && r.Type == record.Alert:
 		if len(r.Body) == 2 && r.Body[0] == 2 {
 			c.fail(AlertError(r.Body[1]))

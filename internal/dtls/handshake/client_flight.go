@@ -91,6 +91,9 @@ func (c *Client) keyExchange() error {
 // derive makes the association of the master secret.
 func (c *Client) derive() (err error) {
 	keys := c.secrets.keys(c.random[:], c.server[:])
+	if c.cfg.MACKeys {
+		c.clientMAC, c.serverMAC = c.secrets.macKeys(c.random[:], c.server[:])
+	}
 	var readCID []byte
 	if c.answer.hasCID {
 		readCID = c.cfg.CID
@@ -129,7 +132,7 @@ func (c *Client) replayEarly(s *record.Scratch, now time.Duration, send func([]b
 	var r record.Record
 	for _, raw := range c.early {
 		if _, err := record.Next(raw, len(c.cfg.CID), &r); err == nil && c.state < clientDone {
-			c.receive(s, &r, now, send)
+			c.ReceiveRecord(s, &r, now, send)
 		}
 	}
 	c.early = nil

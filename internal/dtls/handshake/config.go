@@ -21,9 +21,11 @@ type Config struct {
 	Credentials *atomic.Pointer[Credentials]
 	// RequireExtendedMaster refuses peers without RFC 7627. Otherwise it is used whenever the peer has it.
 	RequireExtendedMaster bool
-	MTU                   int              // of the datagrams of a flight, in bytes of UDP payload; default DefaultMTU
-	Clock                 func() time.Time // for the validity of certificates and tickets; default time.Now
-	Rand                  io.Reader        // default crypto/rand
+	// MACKeys derives Result.ClientMAC and ServerMAC.
+	MACKeys bool
+	MTU     int              // of the datagrams of a flight, in bytes of UDP payload; default DefaultMTU
+	Clock   func() time.Time // for the validity of certificates and tickets; default time.Now
+	Rand    io.Reader        // default crypto/rand
 }
 
 func (c *Config) defaults() error {

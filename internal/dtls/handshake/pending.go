@@ -480,6 +480,8 @@ type Result struct {
 	Chain          [][]byte // of a client: the server's certificates in DER, its own first, or one SubjectPublicKeyInfo; nil with a pre-shared key, or resumed
 	Early          [][]byte // of a server: application data that came before the Finished
 	Final          Final    // present where our flight was the last
+	// With Config.MACKeys: keys that client and server may use outside of DTLS, of the length of the suite's keys.
+	ClientMAC, ServerMAC []byte
 }
 
 // Result returns the outcome after Established. The Pending is of no use any more.
@@ -494,6 +496,9 @@ func (p *Pending) Result() Result {
 			ticket: ticket, message: p.messages, record: p.out.record, present: true,
 			verify: p.secrets.verify(serverFinished, &p.transcript),
 		}
+	}
+	if p.owner.cfg.MACKeys {
+		r.ClientMAC, r.ServerMAC = p.secrets.macKeys(p.client[:], p.server[:])
 	}
 	clear(p.secrets.master[:])
 	return r

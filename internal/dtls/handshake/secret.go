@@ -75,6 +75,18 @@ func (s *secrets) keys(client, server []byte) record.Keys {
 	return record.SplitKeys(s.suite, block)
 }
 
+// macKeys computes two keys more from the key block, of the client and of the server, each as long as a key of the suite. They are for
+// frames outside of DTLS, as Californium's cluster nodes use them: there they follow the client's IV, so that the first one begins with
+// the server's IV. (Its comments put them behind both IVs; its code, from 2.5 to 4.0, does not.)
+func (s *secrets) macKeys(client, server []byte) (ofClient, ofServer []byte) {
+	from := s.suite.KeysLength() - s.suite.IVLength()
+	n := s.suite.KeyLength()
+	block := make([]byte, from+2*n)
+	prf(newHash(s.suite), block, s.master[:], "key expansion", server, client)
+	clear(block[:from])
+	return block[from : from+n : from+n], block[from+n:]
+}
+
 // verify computes the verify_data of a Finished message.
 func (s *secrets) verify(label string, transcript *transcript) (out [verifyLength]byte) {
 	prf(newHash(s.suite), out[:], s.master[:], label, transcript.sum())

@@ -122,5 +122,11 @@ func (s Suite) RSA() bool {
 // SHA384 reports whether the suite's pseudorandom function uses SHA-384 instead of SHA-256.
 func (s Suite) SHA384() bool { return s.parameters().sha384 }
 
-// KeysLength returns the length in bytes of the suite's key block (RFC 5246 section 6.3).
-func (s Suite) KeysLength() int { return 2 * (int(s.parameters().key) + fixedIV) }
+// KeysLength returns the length in bytes of the suite's key block (RFC 5246 section 6.3): two keys, then two fixed IVs.
+func (s Suite) KeysLength() int { return 2 * (s.KeyLength() + s.IVLength()) }
+
+// KeyLength returns the length in bytes of a key of a known suite.
+func (s Suite) KeyLength() int { return int(s.parameters().key) }
+
+// IVLength returns the length in bytes of the part of the nonce that is secret (RFC 5288 section 3, RFC 6655 section 3).
+func (s Suite) IVLength() int { return fixedIV }
