@@ -1,0 +1,260 @@
+package membership
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestCompileRefuses(t *testing.T) {
+	many := make([]netip.AddrPort, MaxGroup+1)
+	for want, spec := range map[string]Spec{
+		"two nodes have the id 1":          {Self: 1, Fixed: []Node{{1, address(1)}}},
+		"two nodes have the id 2":          {Self: 1, Fixed: []Node{{2, address(1)}, {2, address(2)}}},
+		"have the same address":            {Self: 1, Fixed: []Node{{2, address(1)}, {3, address(1)}}},
+		"256 does not fit in one byte":     {Self: 256},
+		"300 does not fit in one byte":     {Fixed: []Node{{300, address(1)}}},
+		"257 addresses: at most 255 and 2": {Group: many},
+	} {
+		if _, err := Compile(spec); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+}
+
+// kinds are the events of an output.
+func kinds(out Output) (all []Kind) {
+	for _, e := range out.Events {
+		all = append(all, e.Kind)
+	}
+	return all
+}
+
+func compile(t *testing.T, s Spec) *Table {
+	t.Helper()
+	table, err := Compile(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+// A group of exactly one other node is searched for, found and kept. (In Californium from 3.3 on it is not: there such a group believes
+// itself complete.)
+func TestGroupOfOne(t *testing.T) {
+	table := compile(t, Spec{Self: 1, Group: []netip.AddrPort{address(2)}})
+	for now := 100 * time.Millisecond; now < 9*time.Second; now += TickEvery {
+		if out := table.Tick(now); !slices.Equal(out.Ping, []netip.AddrPort{address(2)}) || table.State() != StateStart {
+			t.Fatalf("at %v: pings %v, state %d", now, out.Ping, table.State())
+		}
+	}
+	answer, out := table.Received(address(2), 2, StateStart, true, false, 9*time.Second)
+	if !answer || !slices.Equal(kinds(out), []Kind{Joined}) {
+		t.Fatalf("answer %t, %v", answer, out)
+	}
+	if out := table.Tick(10 * time.Second); !slices.Equal(kinds(out), []Kind{Complete}) || table.State() != StateUp || len(out.Ping) != 1 {
+		t.Fatalf("%+v, state %d", out, table.State())
+	}
+	table.Received(address(2), 2, StateUp, true, false, 11*time.Second)
+	table.Tick(12 * time.Second)
+	if table.State() != StateInitialized {
+		t.Errorf("state %d", table.State())
+	}
+	if out := table.Tick(14 * time.Second); len(out.Ping) != 0 {
+		t.Errorf("pinged a node that answered 3 s ago: %v", out.Ping)
+	}
+	if out := table.Tick(16 * time.Second); len(out.Ping) != 1 {
+		t.Errorf("a node silent for 5 s is not pinged: %v", out.Ping)
+	}
+	if out := table.Tick(22 * time.Second); !slices.Equal(kinds(out), []Kind{Left}) || len(out.Ping) != 1 || table.Members()[0].Known {
+		t.Errorf("silent for 11 s: %+v", out)
+	}
+}
+
+// A node that is back at another address has its id again two seconds after it says so, and its old address is left.
+func TestMovesWithinSeconds(t *testing.T) {
+	table := compile(t, Spec{Self: 1, Group: []netip.AddrPort{address(2), address(3)}})
+	table.Tick(0)
+	table.Received(address(2), 7, StateUp, true, false, time.Second)
+	_, out := table.Received(address(3), 7, StateUp, false, false, 3*time.Second)
+	if !slices.Equal(out.Ping, []netip.AddrPort{address(2)}) || len(out.Events) != 0 {
+		t.Fatalf("the holder is not asked: %+v", out)
+	}
+	if table.Tick(4 * time.Second); table.byID[7].addr != address(2) {
+		t.Fatal("replaced without time to answer")
+	}
+	out = table.Tick(6 * time.Second)
+	if len(out.Events) != 1 || out.Events[0] != (Event{Kind: Moved, ID: 7, Addr: address(3), Other: address(2)}) {
+		t.Fatalf("%+v", out.Events)
+	}
+}
+
+// Two nodes with one id: the first keeps it while it answers, and one line says so, however often both announce it.
+func TestDuplicateIsReportedOnce(t *testing.T) {
+	table := compile(t, Spec{Self: 1, Group: []netip.AddrPort{address(2), address(3)}})
+	count := map[Kind]int{}
+	note := func(out Output) {
+		for _, k := range kinds(out) {
+			count[k]++
+		}
+	}
+	for now := time.Duration(0); now < 10*time.Minute; now += time.Second {
+		for _, from := range []int{2, 3} {
+			_, out := table.Received(address(from), 7, StateUp, true, false, now)
+			note(out)
+		}
+		_, out := table.Received(address(3), 1, StateUp, false, false, now) // and our own id, too
+		note(out)
+		if now%TickEvery == 0 {
+			note(table.Tick(now))
+		}
+	}
+	if count[Duplicate] != 1 || count[OwnID] != 1 || count[Joined] != 1 || count[Moved] != 0 || table.byID[7].addr != address(2) {
+		t.Errorf("events %v, node 7 at %s", count, table.byID[7].addr)
+	}
+}
+
+// A stopped process gives nobody up, and says once for how long it was stopped.
+func TestClockJump(t *testing.T) {
+	table := compile(t, Spec{Self: 1, Fixed: []Node{{2, address(2)}}, Group: []netip.AddrPort{address(3)}})
+	table.Tick(0)
+	for i, from := range []int{2, 3} {
+		table.Received(address(from), uint32(2+i), StateUp, true, false, time.Second)
+	}
+	table.Tick(2 * time.Second)
+	// What has waited in the socket comes before the tick.
+	_, out := table.Received(address(2), 2, StateUp, false, false, time.Hour)
+	if got := kinds(out); !slices.Equal(got, []Kind{ClockJump}) || out.Events[0].For != time.Hour-2*time.Second {
+		t.Fatalf("%+v", out.Events)
+	}
+	if out := table.Tick(time.Hour); len(out.Events) != 0 {
+		t.Fatalf("%+v", out.Events)
+	}
+	for _, m := range table.Members() {
+		if !m.Up {
+			t.Errorf("%s is given up", m.Addr)
+		}
+	}
+	if out := table.Tick(time.Hour - 10*time.Minute); !slices.Equal(kinds(out), []Kind{Backwards}) {
+		t.Errorf("%+v", out.Events)
+	}
+	out = table.Tick(time.Hour - 10*time.Minute + TickEvery)
+	if len(out.Events) != 0 {
+		t.Errorf("%+v", out.Events)
+	}
+}
+
+// Our own address may be among those at which nodes are searched for.
+func TestOwnAddressInTheGroup(t *testing.T) {
+	table := compile(t, Spec{Self: 1, Group: []netip.AddrPort{address(1), address(2)}})
+	table.Tick(0)
+	if answer, out := table.Received(address(1), 1, StateStart, false, true, 0); answer || len(out.Events) != 0 {
+		t.Fatalf("answered %t, %+v", answer, out)
+	}
+	table.Received(address(2), 2, StateUp, true, false, time.Second)
+	table.Tick(2 * time.Second)
+	if len(table.Members()) != 1 || table.State() == StateStart {
+		t.Errorf("%+v, state %d", table.Members(), table.State())
+	}
+}
+
+// Another id at a node's address: believed after the address has answered a ping with it, and no sooner.
+func TestRenamed(t *testing.T) {
+	for _, pong := range []bool{false, true} {
+		table := compile(t, Spec{Self: 1, Group: []netip.AddrPort{address(2)}})
+		table.Tick(0)
+		table.Received(address(2), 7, StateUp, true, false, time.Second)
+		if _, out := table.Received(address(2), 8, StateUp, false, false, 2*time.Second); len(out.Ping) != 1 {
+			t.Fatalf("the address is not asked: %+v", out)
+		}
+		table.Received(address(2), 8, StateUp, pong, false, 3*time.Second)
+		out := table.Tick(4 * time.Second)
+		if got := table.byID[8] != nil; got != pong || slices.Contains(kinds(out), Renamed) != pong {
+			t.Errorf("pong %t: renamed %t, %+v", pong, got, out)
+		}
+	}
+}
+
+// An address that has turned out to be another node's meanwhile does not get the id that it once claimed.
+func TestRivalIsAnotherNode(t *testing.T) {
+	table := compile(t, Spec{Self: 1, Group: []netip.AddrPort{address(2), address(3)}})
+	table.Tick(0)
+	table.Received(address(2), 7, StateUp, true, false, time.Second)
+	table.Received(address(3), 7, StateUp, false, false, 2*time.Second) // forged
+	table.Received(address(3), 3, StateUp, true, false, 3*time.Second)
+	table.Tick(4 * time.Second)
+	if table.byID[3] == nil || table.byID[7].addr != address(2) {
+		t.Errorf("%+v", table.Members())
+	}
+}
+
+// A node that has lost all others searches for them at every tick, one that lacks some every ten seconds.
+func TestSearch(t *testing.T) {
+	table := compile(t, Spec{Self: 1, Group: []netip.AddrPort{address(2), address(3)}})
+	pings := func(from, to time.Duration, answers bool) (n int) {
+		for now := from; now < to; now += TickEvery {
+			for _, addr := range table.Tick(now).Ping {
+				if addr == address(3) {
+					n++
+				}
+			}
+			if answers {
+				table.Received(address(2), 2, StateUp, false, false, now)
+			}
+		}
+		return n
+	}
+	pings(0, 20*time.Second, true)
+	if n := pings(20*time.Second, 60*time.Second, true); n != 4 {
+		t.Errorf("%d pings in 40 s to an address without a node", n)
+	}
+	pings(60*time.Second, 80*time.Second, false)
+	if n := pings(80*time.Second, 100*time.Second, false); n != 10 {
+		t.Errorf("%d pings in 20 s of a node that is alone", n)
+	}
+}
+
+// With Open the number of addresses is bounded, which is reported once, and those without a node are forgotten.
+func TestFull(t *testing.T) {
+	table := compile(t, Spec{Self: 255, Open: true})
+	table.Tick(0)
+	var events []Kind
+	for i := range 2000 {
+		addr := netip.AddrPortFrom(address(0).Addr(), uint16(i+1))
+		_, out := table.Received(addr, uint32(i%255), StateUp, false, false, time.Second)
+		events = append(events, kinds(out)...)
+	}
+	if n := len(table.Members()); n != MaxNodes+MaxGroup {
+		t.Fatalf("%d addresses", n)
+	}
+	if n := strings.Count(fmt.Sprint(events), fmt.Sprint(Full)); n != 1 {
+		t.Errorf("reported %d times", n)
+	}
+	for now := 2 * time.Second; now < 30*time.Second; now += TickEvery {
+		table.Tick(now)
+	}
+	if n := len(table.Members()); n != 0 {
+		t.Errorf("%d addresses are left", n)
+	}
+}
+
+// FuzzTable: no sequence of messages breaks what holds always.
+func FuzzTable(f *testing.F) {
+	f.Add([]byte{2, 7, 0, 3, 7, 1, 0, 0, 9, 3, 7, 1, 0, 0, 40}, false)
+	f.Add([]byte{2, 5, 0, 2, 6, 1, 0, 0, 9, 2, 6, 1, 0, 0, 200}, true)
+	f.Fuzz(func(t *testing.T, b []byte, open bool) {
+		w := newWorld(t, open)
+		for ; len(b) >= 3; b = b[3:] {
+			if b[0] == 0 {
+				w.now += time.Duration(b[2]) * 100 * time.Millisecond
+				w.take(w.table.Tick(w.now))
+			} else {
+				w.message(address(int(b[0])), uint32(b[1]), b[2]&1 == 1)
+			}
+			w.check()
+		}
+	})
+}
