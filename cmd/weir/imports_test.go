@@ -98,6 +98,8 @@ func mayImport() map[string]may {
 		"dtls/credentials":         {ours: "dtls/handshake readfile"},
 		"coap/stream/streamserver": {ours: "coap/message coap/stream steering/evict steering/heap udpio workers"},
 		"coap/cluster":             {ours: "dtls/engine steering/cid keyerror"},
+		"coap/cluster/link":        {ours: "dtls/handshake dtls/record"},
+		"coap/cluster/membership":  {pure: true},
 		"coap/oscore":              {ours: "dtls/record coap/message coap/exchange control/config keyerror"},
 		"coap/node":                {ours: "dtls/arena dtls/engine dtls/handshake coap/message coap/exchange coap/resource coap/stream coap/stream/streamserver dtls/credentials coap/cluster steering/evict steering/heap readfile udpio coap/oscore keyerror"},
 		"coap/client":              {ours: "udpio dtls/client dtls/record dtls/handshake coap/message coap/exchange coap/stream steering/cid steering/heap testbed/measure testbed/procstat api/v1", others: pion + "dtls github.com/fxamacker/cbor"},

@@ -86,14 +86,14 @@ func (w *network) send(from, to netip.AddrPort, b []byte) {
 			w.messages = append(w.messages, d.from.Addr().String()+":"+string(m))
 		}
 		if got.Established {
-			w.say(n, got.Peer, "hello")
+			w.message(n, got.Peer, "hello")
 		}
 	}
 	w.busy = false
 }
 
-// say sends a message.
-func (w *network) say(n *node, p *Peer, message string) bool {
+// message sends a message.
+func (w *network) message(n *node, p *Peer, message string) bool {
 	var out []byte
 	ok := n.Send(p, []byte(message), func(b []byte) { out = bytes.Clone(b) })
 	if ok {
@@ -151,14 +151,14 @@ func TestHandshake(t *testing.T) {
 			w := newNetwork(t)
 			one, two := w.add(1, nil), w.add(2, nil)
 			a, b := one.Peer(two.addr, wanted[0]), two.Peer(one.addr, wanted[1])
-			if a.Keys() != nil || w.say(one, a, "early") {
+			if a.Keys() != nil || w.message(one, a, "early") {
 				t.Fatal("sent without a session")
 			}
 			w.lose = func(_, _ netip.AddrPort, d []byte) bool { return false }
 			w.run(2 * time.Second)
 			agree(t, a, b)
 			w.messages = nil
-			if !w.say(one, a, "ping") || !w.say(two, b, "pong") || strings.Join(w.messages, " ") != "192.0.2.1:ping 192.0.2.2:pong" {
+			if !w.message(one, a, "ping") || !w.message(two, b, "pong") || strings.Join(w.messages, " ") != "192.0.2.1:ping 192.0.2.2:pong" {
 				t.Fatalf("received %q", w.messages)
 			}
 			if s := one.Stats(); s.Sessions != 1 || s.Failed != 0 || s.Refused != 0 {
@@ -216,8 +216,8 @@ func TestLostDatagrams(t *testing.T) {
 		}
 	}
 	w.lose = nil
-	w.say(one, a, "x")
-	w.say(two, b, "x")
+	w.message(one, a, "x")
+	w.message(two, b, "x")
 	w.run(overlap)
 	agree(t, a, b)
 }
@@ -273,7 +273,7 @@ func TestRestart(t *testing.T) {
 	two = w.add(2, nil)
 	b = two.Peer(one.addr, true)
 	w.run(2 * time.Second)
-	w.say(two, b, "x")
+	w.message(two, b, "x")
 	agree(t, a, b)
 
 	two = w.add(2, nil)
@@ -345,7 +345,7 @@ func TestStrangers(t *testing.T) {
 	if len(open.pendings) != maxPendings {
 		t.Fatalf("%d handshakes are kept", len(open.pendings))
 	}
-	if !w.say(stranger, p, "still here") {
+	if !w.message(stranger, p, "still here") {
 		t.Error("the session is gone")
 	}
 	w.run(pendingLife + time.Second)
@@ -370,7 +370,7 @@ func TestForgery(t *testing.T) {
 		return false
 	}
 	w.run(2 * time.Second)
-	w.say(one, a, "once")
+	w.message(one, a, "once")
 	w.messages = nil
 	sent := 0
 	w.lose = func(netip.AddrPort, netip.AddrPort, []byte) bool { sent++; return false }

@@ -92,15 +92,15 @@ type Peer struct {
 
 // session is an established DTLS session.
 type session struct {
-	association *record.Association
-	final       handshake.Final
-	finalSent   time.Duration
-	write, read macKey
-	rollAt      time.Duration
-	ends        time.Duration
-	heard       time.Duration // when something has come in it last, or when it was made
-	received    bool          // since the last Tick
-	used        bool          // the other node has it
+	association  *record.Association
+	final        handshake.Final
+	finalSent    time.Duration
+	write, read  macKey
+	rollAt       time.Duration
+	ends         time.Duration
+	lastReceived time.Duration // when something has come in it last, or when it was made
+	received     bool          // since the last Tick
+	used         bool          // the other node has it
 }
 
 // attempt is a handshake that we have begun.

@@ -164,7 +164,7 @@ func (l *Links) unnamed(a *arrival, p *Peer, half *pending, r *record.Record) {
 // client handles a record of a handshake that we have begun.
 func (l *Links) client(a *arrival, p *Peer, r *record.Record) {
 	p.client.client.ReceiveRecord(&l.scratch, r, a.now, a.send)
-	if l.settle(p, a.now) {
+	if l.conclude(p, a.now) {
 		a.Established = true
 	}
 }

@@ -64,7 +64,7 @@ func (l *Links) review(p *Peer, now time.Duration) {
 			continue
 		}
 		changed = changed || !s.used
-		s.used, s.heard = true, now
+		s.used, s.lastReceived = true, now
 		if i > 0 {
 			other = s
 		}
@@ -79,7 +79,7 @@ func (l *Links) review(p *Peer, now time.Duration) {
 		current := p.current()
 		p.sessions = slices.DeleteFunc(p.sessions, func(s *session) bool {
 			s.received = false
-			return now >= s.ends || s != current && now-s.heard >= overlap
+			return now >= s.ends || s != current && now-s.lastReceived >= overlap
 		})
 	}
 	if changed || len(p.sessions) < before {
@@ -97,7 +97,7 @@ func (l *Links) attempt(p *Peer, now time.Duration, send func([]byte)) {
 	case now >= p.client.repeatAt:
 		p.client.repeatAt = now + TickEvery
 		p.client.client.Timeout(&l.scratch, now, send)
-		l.settle(p, now)
+		l.conclude(p, now)
 	}
 }
 
@@ -130,8 +130,8 @@ func (l *Links) begin(p *Peer, now time.Duration, send func([]byte)) {
 	c.Start(now, send)
 }
 
-// settle takes the result of our handshake, if it has ended.
-func (l *Links) settle(p *Peer, now time.Duration) (established bool) {
+// conclude takes the result of our handshake, if it has ended.
+func (l *Links) conclude(p *Peer, now time.Duration) (established bool) {
 	done, err := p.client.client.Done()
 	if !done {
 		return false
@@ -150,7 +150,7 @@ func (l *Links) settle(p *Peer, now time.Duration) (established bool) {
 
 // add makes s the newest session of p.
 func (l *Links) add(p *Peer, s *session, now time.Duration) {
-	s.heard, s.ends, s.rollAt = now, now+keyLife, now+keyLife-rollBefore-l.random(rollBefore)
+	s.lastReceived, s.ends, s.rollAt = now, now+keyLife, now+keyLife-rollBefore-l.random(rollBefore)
 	s.used = s.used || len(p.sessions) == 0
 	p.sessions = append([]*session{s}, p.sessions...)
 	if len(p.sessions) > maxSessions {

@@ -1,7 +1,7 @@
 // Package membership decides which nodes a cluster has, and at which addresses they are: a pure state machine of the ping protocol of
 // Californium's clusters. Pings, pongs and the time go in; addresses to ping, events for the log, and a new list of members come out.
 //
-//	Spec  --Compile-->  Table  --Received, Heard, Tick-->  Output: pings, events
+//	Spec  --Compile-->  Table  --Received, Alive, Tick-->  Output: pings, events
 //	                      └--Members--> which id is where, as a value
 //
 // Nodes are known beforehand (Spec.Fixed), or found out by pings at known addresses (Spec.Group, Table.SetGroup), or, where the caller

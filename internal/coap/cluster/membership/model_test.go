@@ -30,7 +30,7 @@ type world struct {
 	fixed   map[netip.AddrPort]uint32
 	group   map[netip.AddrPort]bool
 	open    bool
-	deaf    bool // pings are lost
+	lossy   bool // pings are lost
 	seen    [numOfKinds]int
 	journal []string
 }
@@ -44,7 +44,7 @@ func (w *world) take(out Output) {
 		if !w.allowed[to] && !w.open {
 			w.t.Fatalf("pinged %s, which is no address of the cluster", to)
 		}
-		if p, ok := w.running[to]; ok && !w.deaf {
+		if p, ok := w.running[to]; ok && !w.lossy {
 			w.message(to, p.id, true)
 		}
 	}
@@ -64,7 +64,7 @@ func (w *world) run(d time.Duration) {
 	const step = 500 * time.Millisecond
 	for end := w.real + d; w.real < end; {
 		w.real, w.now = w.real+step, w.now+step
-		if w.real%(4*time.Second) == 0 && !w.deaf {
+		if w.real%(4*time.Second) == 0 && !w.lossy {
 			for i := range 12 {
 				if p, ok := w.running[address(i)]; ok {
 					w.message(address(i), p.id, false)
@@ -142,7 +142,7 @@ func TestModel(t *testing.T) {
 				t.Fatalf("seed %d: node %d answers at %s, and is believed at %s", seed, p.id, steady, w.at(p.id))
 			}
 			if !steady.IsValid() && random.IntN(8) == 0 {
-				steady = w.settle(random)
+				steady = w.steadyNode(random)
 			}
 		}
 		w.peace()
@@ -194,10 +194,10 @@ func newWorld(t *testing.T, open bool) *world {
 	return w
 }
 
-// settle chooses an address whose node is left alone from now on, and whose id nobody takes.
-func (w *world) settle(random *rand.Rand) netip.AddrPort {
+// steadyNode chooses an address whose node is left alone from now on, and whose id nobody takes.
+func (w *world) steadyNode(random *rand.Rand) netip.AddrPort {
 	addr, id := address(2+random.IntN(4)), uint32(100)
-	w.deaf = false
+	w.lossy = false
 	w.running[addr] = process{id: id, since: w.real}
 	w.run(15 * time.Second)
 	for i := 0; w.at(id) != addr && i < 8; i++ {
@@ -232,13 +232,13 @@ func (w *world) disturb(random *rand.Rand, steady netip.AddrPort) {
 			w.message(addr, claimed, random.IntN(2) == 0)
 		}
 	case op == 8 && !steady.IsValid():
-		w.deaf = !w.deaf
+		w.lossy = !w.lossy
 	case op == 9:
 		w.now += time.Duration(random.IntN(3600)) * time.Second
 	case op == 10:
 		w.now -= min(w.now, time.Duration(random.IntN(3600))*time.Second)
 	case op == 11:
-		w.take(w.table.Heard(addr, w.now))
+		w.take(w.table.Alive(addr, w.now))
 	}
 	if w.table.self == 0 && random.IntN(30) == 0 {
 		w.message(addr, 0, false) // another node has our id
@@ -247,7 +247,7 @@ func (w *world) disturb(random *rand.Rand, steady netip.AddrPort) {
 
 // peace leaves one node for each id, at addresses of the group.
 func (w *world) peace() {
-	w.deaf = false
+	w.lossy = false
 	clear(w.running)
 	w.running[address(1)] = process{id: 1}
 	for i := 2; i < 7; i++ {

@@ -32,10 +32,10 @@ func (t *Table) Received(addr netip.AddrPort, id uint32, state State, pong, self
 	if !t.recognize(e, id, pong, &out) {
 		return !e.fixed, out
 	}
-	if !e.heard {
+	if !e.answered {
 		out.report(Event{Kind: Joined, ID: id, Addr: addr})
 	}
-	e.heard, e.last, e.announced, e.claims = true, t.now, state, false
+	e.answered, e.last, e.announced, e.claims = true, t.now, state, false
 	return true, out
 }
 
@@ -76,11 +76,11 @@ func (t *Table) recognize(e *entry, id uint32, pong bool, out *Output) bool {
 		return false
 	}
 	t.assign(e, id)
-	e.heard = false
+	e.answered = false
 	return true
 }
 
-// claim notes that a message from e announces another id, and has e asked.
+// claim notes that a message from e announces another id, and has e pinged.
 func (t *Table) claim(e *entry, id uint32, pong bool, out *Output) {
 	if e.claims && e.claimed == id {
 		e.pong = e.pong || pong
@@ -93,7 +93,7 @@ func (t *Table) claim(e *entry, id uint32, pong bool, out *Output) {
 	t.ping(e, out)
 }
 
-// contend notes that rival announces the holder's id, and has the holder asked.
+// contend notes that rival announces the holder's id, and has the holder pinged.
 func (t *Table) contend(holder, rival *entry, out *Output) {
 	rival.last = t.now
 	if holder.fixed || holder.rival != nil {
@@ -112,19 +112,19 @@ func (t *Table) refuse(holder, rival *entry, out *Output) {
 	}
 }
 
-// Heard notes an authentic message of another kind from an address, which shows that its node lives.
-func (t *Table) Heard(addr netip.AddrPort, now time.Duration) (out Output) {
+// Alive notes an authentic message of another kind from an address, which shows that its node lives.
+func (t *Table) Alive(addr netip.AddrPort, now time.Duration) (out Output) {
 	t.advance(now, &out)
 	if e := t.entries[addr]; e != nil && e.known {
-		if !e.heard {
+		if !e.answered {
 			out.report(Event{Kind: Joined, ID: e.id, Addr: addr})
 		}
-		e.heard, e.last = true, t.now
+		e.answered, e.last = true, t.now
 	}
 	return out
 }
 
-// ping asks for a ping to e, unless it was pinged a moment ago.
+// ping requests a ping to e, unless it was pinged a moment ago.
 func (t *Table) ping(e *entry, out *Output) {
 	e.pinged = t.now
 	out.Ping = append(out.Ping, e.addr)

@@ -55,7 +55,7 @@ type entry struct {
 	fixed bool
 	group bool
 
-	heard     bool          // there was a message since this node has started, or since the address was added
+	answered  bool          // there was a message since this node has started, or since the address was added
 	last      time.Duration // of the newest message
 	pinged    time.Duration // by us
 	announced State
@@ -182,12 +182,12 @@ func (t *Table) release(e *entry) {
 
 // Member is one address, as of the last call.
 type Member struct {
-	Addr   netip.AddrPort
-	ID     uint32
-	Known  bool          // which node is there; else it is only searched for there
-	Heard  bool          // there was a message
-	Up     bool          // there was one in the last 10 s
-	Silent time.Duration // since the newest message
+	Addr     netip.AddrPort
+	ID       uint32
+	Known    bool          // which node is there; else it is only searched for there
+	Answered bool          // there was a message
+	Up       bool          // there was one in the last 10 s
+	Silent   time.Duration // since the newest message
 }
 
 // Members lists all addresses in the order in which they were added.
@@ -195,7 +195,7 @@ func (t *Table) Members() []Member {
 	all := make([]Member, 0, len(t.order))
 	for _, e := range t.order {
 		all = append(all, Member{
-			Addr: e.addr, ID: e.id, Known: e.known, Heard: e.heard, Up: e.heard && t.now-e.last <= Refresh+Expiration, Silent: t.now - e.last,
+			Addr: e.addr, ID: e.id, Known: e.known, Answered: e.answered, Up: e.answered && t.now-e.last <= Refresh+Expiration, Silent: t.now - e.last,
 		})
 	}
 	return all

@@ -81,7 +81,7 @@ func TestMovesWithinSeconds(t *testing.T) {
 	table.Received(address(2), 7, StateUp, true, false, time.Second)
 	_, out := table.Received(address(3), 7, StateUp, false, false, 3*time.Second)
 	if !slices.Equal(out.Ping, []netip.AddrPort{address(2)}) || len(out.Events) != 0 {
-		t.Fatalf("the holder is not asked: %+v", out)
+		t.Fatalf("the holder is not pinged: %+v", out)
 	}
 	if table.Tick(4 * time.Second); table.byID[7].addr != address(2) {
 		t.Fatal("replaced without time to answer")
@@ -168,7 +168,7 @@ func TestRenamed(t *testing.T) {
 		table.Tick(0)
 		table.Received(address(2), 7, StateUp, true, false, time.Second)
 		if _, out := table.Received(address(2), 8, StateUp, false, false, 2*time.Second); len(out.Ping) != 1 {
-			t.Fatalf("the address is not asked: %+v", out)
+			t.Fatalf("the address is not pinged: %+v", out)
 		}
 		table.Received(address(2), 8, StateUp, pong, false, 3*time.Second)
 		out := table.Tick(4 * time.Second)

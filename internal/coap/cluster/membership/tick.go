@@ -33,7 +33,7 @@ func (t *Table) Tick(now time.Duration) (out Output) {
 		t.search(&out)
 	}
 	for _, e := range t.order {
-		if e.known && e.heard && t.now-e.last >= Refresh && t.now > e.pinged {
+		if e.known && e.answered && t.now-e.last >= Refresh && t.now > e.pinged {
 			t.ping(e, &out)
 		}
 	}
@@ -42,7 +42,7 @@ func (t *Table) Tick(now time.Duration) (out Output) {
 }
 
 func (t *Table) alive(e *entry) bool {
-	return e.known && e.heard && t.now-e.last <= Refresh+Expiration
+	return e.known && e.answered && t.now-e.last <= Refresh+Expiration
 }
 
 // lost notes that a node is silent. It reports whether its id is free now.
@@ -56,12 +56,12 @@ func (t *Table) lost(e *entry, out *Output) bool {
 		return false
 	}
 	t.release(e)
-	e.heard = false
+	e.answered = false
 	t.tidy(e)
 	return true
 }
 
-// decide settles the claims on a node's id or address that have been open for answerTime.
+// decide resolves the claims on a node's id or address that have been open for answerTime.
 func (t *Table) decide(e *entry, out *Output) {
 	if e.rival != nil && t.now-e.since >= answerTime {
 		t.contest(e, out)
@@ -90,9 +90,9 @@ func (t *Table) contest(e *entry, out *Output) {
 		}
 	case t.now-rival.last <= answerTime+TickEvery && !rival.known:
 		t.release(e)
-		e.heard = false
+		e.answered = false
 		t.assign(rival, id)
-		rival.heard, rival.last = true, t.now
+		rival.answered, rival.last = true, t.now
 		out.report(Event{Kind: Moved, ID: id, Addr: rival.addr, Other: e.addr})
 		t.tidy(e)
 	}
@@ -102,7 +102,7 @@ func (t *Table) contest(e *entry, out *Output) {
 func (t *Table) search(out *Output) {
 	t.searchAt = t.now + Discover
 	for _, e := range t.order {
-		if !e.heard || e.fixed && !t.alive(e) {
+		if !e.answered || e.fixed && !t.alive(e) {
 			t.ping(e, out)
 		}
 	}
