@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/exchange"
@@ -125,9 +126,10 @@ func (l *listener) addOSCORE(t *resource.Tree) {
 }
 
 // shorten makes a text fit one block of the plugtest profile, since the next one would come from another request, with another text.
+// The last character of a text that was too long marks that it was cut; no character before it is.
 func shorten(text string) string {
 	if len(text) > maxText {
-		text = text[:maxText-2] + "»"
+		text = strings.ToValidUTF8(text[:maxText-len("»")], "") + "»"
 	}
 	return text
 }

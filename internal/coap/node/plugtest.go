@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/weir-lb/weir/internal/coap/message"
 	"github.com/weir-lb/weir/internal/coap/resource"
@@ -62,7 +61,9 @@ func (p *plugtest) add(t *resource.Tree) {
 		r.Done(message.Created)
 	}})
 	for _, path := range []string{"/seg1", "/seg1/seg2", "/seg1/seg2/seg3"} {
-		t.Add(path, &resource.Resource{Get: func(r *resource.Request) { answerText(r, "Long path resource\n"+string(describe(r.Message))) }})
+		t.Add(path, &resource.Resource{Get: func(r *resource.Request) {
+			answerDescription(r, "Long path resource\n"+string(describeMessage(r.Message)))
+		}})
 	}
 	t.Add("/query", &resource.Resource{Attributes: ct, Get: serveQuery})
 	t.Add("/multi-format", &resource.Resource{Attributes: attributes("ct", "0 41 50 60"), Get: serveFormats})
@@ -129,14 +130,18 @@ func done(code message.Code) func(*resource.Request) {
 	return func(r *resource.Request) { r.Done(code) }
 }
 
-// maxText is the longest text of most resources, in characters, the last of which marks that it was cut.
+// maxText is the longest text of the resources that describe a request, in bytes, so that one block of the plugtest profile holds
+// it.
 const maxText = 64
 
-func cut(text string) string {
-	if utf8.RuneCountInString(text) <= maxText {
-		return text
+// answerDescription answers with a text that contains what describe says of the request and therefore differs for each block of
+// the same answer: it is shortened to one message and, where not even that fits, cut before its first property that differs.
+func answerDescription(r *resource.Request, text string) {
+	if _, ok := r.Accepts(message.Text); !ok {
+		return
 	}
-	return string([]rune(text)[:maxText-1]) + "»"
+	stable, _, _ := strings.Cut(text, "\nMID")
+	r.AnswerVarying(message.Content, message.Text, []byte(shorten(text)), []byte(stable))
 }
 
 func answerText(r *resource.Request, text string) {
@@ -147,7 +152,7 @@ func answerText(r *resource.Request, text string) {
 
 func serveTest(r *resource.Request) {
 	r.MaxAge(30)
-	answerText(r, cut(string(describe(r.Message))))
+	answerDescription(r, string(describe(r.Message)))
 }
 
 func serveQuery(r *resource.Request) {
@@ -157,7 +162,7 @@ func serveQuery(r *resource.Request) {
 			queries = append(queries, string(options.Value()))
 		}
 	}
-	answerText(r, cut(string(describe(r.Message))+"\n?"+strings.Join(queries, "&")))
+	answerDescription(r, string(describeMessage(r.Message))+"\n?"+strings.Join(queries, "&"))
 }
 
 func serveFormats(r *resource.Request) {
@@ -165,11 +170,13 @@ func serveFormats(r *resource.Request) {
 	if !ok {
 		return
 	}
+	m := r.Message
+	stable := []field{{"type", m.Type.String()}, {"code", m.Code.Name()}, {"accept", int(format)}}
 	if format == message.Text {
-		r.Answer(message.Content, format, fmt.Appendf(nil, "Status type: \"%s\"\nCode: \"%s\"\nMID: \"%d\"\nAccept: \"%d\"", r.Message.Type, r.Message.Code.Name(), r.Message.ID, format))
+		text := fmt.Sprintf("Status type: \"%s\"\nCode: \"%s\"", m.Type, m.Code.Name())
+		r.AnswerVarying(message.Content, format, fmt.Appendf(nil, "%s\nMID: \"%d\"\nAccept: \"%d\"", text, m.ID, format), []byte(text))
 		return
 	}
-	r.Answer(message.Content, format, render(format, "msg", []field{
-		{"type", r.Message.Type.String()}, {"code", r.Message.Code.Name()}, {"mid", int(r.Message.ID)}, {"accept", int(format)},
-	}))
+	whole := []field{stable[0], stable[1], {"mid", int(m.ID)}, stable[2]}
+	r.AnswerVarying(message.Content, format, render(format, "msg", whole), render(format, "msg", stable))
 }

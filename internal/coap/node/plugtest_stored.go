@@ -77,7 +77,7 @@ func (p *plugtest) getValid(r *resource.Request) {
 	if p.valid.exists {
 		p.valid.answer(r)
 	} else {
-		answerText(r, cut(string(describe(r.Message))))
+		answerDescription(r, string(describe(r.Message)))
 	}
 	if known {
 		p.valid = stored{}

@@ -131,13 +131,7 @@ func parseLength(digits []byte) (n int, ok bool) {
 
 // describe returns what a request is, one line for each property.
 func describe(m *message.Message) []byte {
-	text := make([]byte, 0, 96)
-	text = append(text, "Type: "...)
-	text = strconv.AppendInt(text, int64(m.Type), 10)
-	text = append(text, " ("+m.Type.String()+")\nCode: "...)
-	text = strconv.AppendInt(text, int64(m.Code), 10)
-	text = append(text, " ("+m.Code.Name()+")\nMID: "...)
-	text = strconv.AppendInt(text, int64(m.ID), 10)
+	text := describeMessage(m)
 	if len(m.Token) > 0 {
 		text = append(text, "\nToken: "...)
 		for _, c := range m.Token {
@@ -145,6 +139,17 @@ func describe(m *message.Message) []byte {
 		}
 	}
 	return text
+}
+
+// describeMessage is describe without the token.
+func describeMessage(m *message.Message) []byte {
+	text := make([]byte, 0, 96)
+	text = append(text, "Type: "...)
+	text = strconv.AppendInt(text, int64(m.Type), 10)
+	text = append(text, " ("+m.Type.String()+")\nCode: "...)
+	text = strconv.AppendInt(text, int64(m.Code), 10)
+	text = append(text, " ("+m.Code.Name()+")\nMID: "...)
+	return strconv.AppendInt(text, int64(m.ID), 10)
 }
 
 // serveSeparate acknowledges at once and answers later with a description of the request.

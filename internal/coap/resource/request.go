@@ -203,6 +203,26 @@ func (r *Request) AnswerWhole(code message.Code, format message.Format, bodies .
 	r.challenge()
 }
 
+// AnswerVarying answers with body, which is another one for each request, in one message. Where that does not fit what the client
+// may receive or requests, it answers with stable, in blocks if need be: blocks of body would come from different bodies, and a
+// client must not put them together (RFC 7959 section 2.4).
+func (r *Request) AnswerVarying(code message.Code, format message.Format, body, stable []byte) {
+	requested, wantsBlock := r.Message.Uint(message.Block2)
+	exponent := r.largest()
+	if wantsBlock {
+		exponent = min(exponent, requested&7)
+	}
+	known := len(r.options.etag) > 0 && r.Knows(r.options.etag) // Answer makes it 2.03
+	if r.First() && !known && len(body) <= r.blockBytes(exponent) {
+		r.code, r.options.format, r.options.body, r.options.size = code, format, body, len(body)
+		r.options.wantsBlock = wantsBlock
+		if r.part(code, 0, exponent) {
+			return
+		}
+	}
+	r.Answer(code, format, stable)
+}
+
 // maxExponent is the size of the largest block of RFC 7959, as 16 << exponent. bert stands for several of these blocks in one
 // message, numbered as them (RFC 8323 section 6).
 const (
