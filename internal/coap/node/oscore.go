@@ -35,7 +35,7 @@ func (c *Config) loadContexts() (*oscore.Table, error) {
 	}
 	if c.testOSCORE() {
 		p := TestOSCORE()
-		p.SenderID, p.RecipientID = p.RecipientID, p.SenderID
+		p.SenderID, p.RecipientID, p.Renewable = p.RecipientID, p.SenderID, true
 		test, err := oscore.New(p, nil, 1)
 		if err != nil {
 			return nil, err
@@ -137,10 +137,12 @@ func shorten(text string) string {
 // describeContext shows the context of a request or, of one that was not protected, the public test context.
 func (l *listener) describeContext(own *oscore.Context) string {
 	for _, c := range l.contexts.Contexts() {
-		if c == own || own == nil && c.Name() == TestOSCORE().Name {
-			p := c.Parameters()
-			return shorten(fmt.Sprintf("ID Context: %x\nSequence Number: %d", p.IDContext, c.Expected()))
+		if own == nil && c.Name() == TestOSCORE().Name {
+			own = c
 		}
 	}
-	return "OSCORE with contexts of a file"
+	if own == nil {
+		return "OSCORE with contexts of a file"
+	}
+	return shorten(fmt.Sprintf("ID Context: %x\nSequence Number: %d", own.Parameters().IDContext, own.Expected()))
 }

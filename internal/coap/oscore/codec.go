@@ -35,6 +35,7 @@ const (
 	Replayed          // 4.01 Replay detected
 	Forged            // it does not verify: 4.00 Decryption failed
 	Unfresh           // it verifies, but the replay window was lost: protected 4.01 with an Echo option
+	Renewing          // it verifies, and asks for a new context (Appendix B.2): 4.01 by SealRenewal
 )
 
 // Binding is what a response must know of its request: the context, request_kid and request_piv (RFC 8613 section 5.4). It may be
@@ -251,10 +252,21 @@ func (c *Codec) OpenRequest(dst []byte, m *message.Message, contexts *Table, b *
 	if !ok || len(o.PIV) == 0 || !o.HasKID || len(m.Payload) <= tagLength {
 		return dst, Malformed
 	}
-	context := contexts.find(&o)
-	if context == nil {
-		return dst, Unknown
+	var room [maxRenewed + 1]attempt
+	verdict := Unknown
+	for _, a := range contexts.attempts(&o, room[:0]) {
+		if inner, v := c.openWith(dst, m, &o, &a, b); v != Forged && v != Replayed {
+			return inner, v
+		} else if verdict != Replayed {
+			verdict = v
+		}
 	}
+	return dst, verdict
+}
+
+// openWith is OpenRequest with one of the contexts that may have protected the request.
+func (c *Codec) openWith(dst []byte, m *message.Message, o *Option, a *attempt, b *Binding) ([]byte, Verdict) {
+	context := a.context
 	sequence := sequenceOf(o.PIV)
 	if !context.fresh(sequence) {
 		return dst, Replayed
@@ -267,8 +279,13 @@ func (c *Codec) OpenRequest(dst []byte, m *message.Message, contexts *Table, b *
 	}
 	observe, has := c.inner.Option(message.Observe)
 	inner, err := c.join(dst, observe, has)
-	if err != nil {
+	switch {
+	case err != nil:
 		return dst, Forged
+	case a.verdict == Renewing:
+		return inner, Renewing
+	case a.fresh && !context.base.renewal.add(context, a.s2):
+		return dst, Replayed
 	}
 	return inner, context.accept(sequence, false)
 }
@@ -280,8 +297,7 @@ func (b *Binding) Echoed() Verdict { return b.context.accept(b.Sequence(), true)
 // SealResponse appends the protected form of a response, a whole message, to dst. The first one uses the nonce of its request,
 // later ones, and with own the first one too, a sequence number of this endpoint (RFC 8613 section 8.3).
 func (c *Codec) SealResponse(dst, plain []byte, b *Binding, own bool) ([]byte, error) {
-	m := &c.message
-	if b.context == nil || message.Parse(plain, m) != nil || !m.Code.IsResponse() {
+	if b.context == nil || !c.parseResponse(plain) {
 		return dst, ErrMessage
 	}
 	var o Option
@@ -296,11 +312,20 @@ func (c *Codec) SealResponse(dst, plain []byte, b *Binding, own bool) ([]byte, e
 		c.nonce = b.context.nonce(b.kid[:b.kids], b.piv[:b.pivs])
 	}
 	b.used = b.used || !own
-	code := message.Changed
+	return c.seal(dst, b.outer(), b, &o)
+}
+
+// parseResponse leaves the response that is to be protected in c.message.
+func (c *Codec) parseResponse(plain []byte) bool {
+	return message.Parse(plain, &c.message) == nil && c.message.Code.IsResponse()
+}
+
+// outer is the outer code of responses (RFC 8613 section 4.2).
+func (b *Binding) outer() message.Code {
 	if b.fetch {
-		code = message.Content
+		return message.Content
 	}
-	return c.seal(dst, code, b, &o)
+	return message.Changed
 }
 
 // OpenResponse verifies a response to the request of b and appends its inner form to dst. Notifications get an Observe option with

@@ -40,6 +40,8 @@ type Parameters struct {
 	IDContext    []byte // nil: none
 	SenderID     []byte // 0 to MaxID bytes
 	RecipientID  []byte // likewise, and another one
+	// Renewable: a client may agree with this server on a new context of the same secret (Appendix B.2). Clients do not use it.
+	Renewable bool
 }
 
 // Validate reports the first invalid value.
@@ -75,8 +77,10 @@ type Context struct {
 	iv         [nonceLength]byte
 	store      Store
 	step       uint64
-	id         string // of the sender sequence numbers in the store
-	number     uint64 // tells it from other contexts of this process
+	id         string   // of the sender sequence numbers in the store
+	number     uint64   // tells it from other contexts of this process
+	renewal    *renewal // of one that is Renewable
+	base       *Context // of a renewed one
 
 	mu       sync.Mutex
 	next     uint64        // sender sequence number
@@ -112,6 +116,9 @@ func New(p Parameters, store Store, step uint64) (*Context, error) {
 		return nil, err
 	}
 	copy(c.iv[:], iv)
+	if p.Renewable {
+		c.renewal = newRenewal()
+	}
 	if c.sender, err = record.NewCCM(senderKey, tagLength); err != nil {
 		return nil, err
 	}

@@ -10,9 +10,9 @@
 //
 // Sender sequence numbers come from a [Store], which reserves them on disk before they are used, so that no restart uses a nonce
 // twice (Appendix B.1.1). A context whose replay window was lost by a restart asks for a request with an Echo option before it
-// executes one (Appendix B.1.2).
+// executes one (Appendix B.1.2). A server lets clients whose context is lost agree on a new one, where it is Renewable (Appendix B.2).
 //
 // Bounds: [MaxContexts] of a Table, a replay window of 64 numbers, messages as long as the buffer of the Codec. Nothing is stored
 // for a message that does not verify. Supported are HKDF with SHA-256 and AES-CCM-16-64-128, which every implementation has; not
-// supported are group communication, and the new contexts of Appendix B.2.
+// supported are group communication, and Appendix B.2 as a client.
 package oscore

@@ -23,6 +23,7 @@ type entry struct {
 	IDContext    *string `yaml:"id_context,omitempty"`
 	SenderID     string  `yaml:"sender_id"`
 	RecipientID  string  `yaml:"recipient_id"`
+	Renewable    bool    `yaml:"renewable,omitempty"`
 }
 
 // Load reads a file of contexts:
@@ -35,6 +36,7 @@ type entry struct {
 //	    id_context: "37cbf3210017a2d3"
 //	    sender_id: "01"
 //	    recipient_id: "02"
+//	    renewable: true                 # of a server: Parameters.Renewable
 //
 // Each takes step sequence numbers from the state file at a time, the first ones now. Errors name file, line and key, and no secret.
 func Load(path string, step uint64) ([]*Context, error) {
@@ -112,7 +114,7 @@ func (e *entry) parameters() (p Parameters, err error) {
 	if e.Name == "" {
 		return p, keyerror.Errorf("name", "no name; give one, for logs and commands")
 	}
-	p.Name = e.Name
+	p.Name, p.Renewable = e.Name, e.Renewable
 	idContext := ""
 	if e.IDContext != nil {
 		idContext = *e.IDContext

@@ -15,7 +15,7 @@ const goodFile = `contexts:
     id_context: "37cbf3210017a2d3"
     sender_id: "01"
     recipient_id: "02"
-  - {name: two, master_secret: "1112131415161718191a1b1c1d1e1f10", sender_id: "03", recipient_id: ""}
+  - {name: two, master_secret: "1112131415161718191a1b1c1d1e1f10", sender_id: "03", recipient_id: "", renewable: true}
 `
 
 func written(t *testing.T, text string) string {
@@ -54,6 +54,9 @@ func TestLoad(t *testing.T) {
 	}
 	if two.IDContext != nil || len(two.RecipientID) != 0 {
 		t.Errorf("%+v: want no id context and an empty recipient id", two)
+	}
+	if one.Renewable || contexts[0].renewal != nil || !two.Renewable || contexts[1].renewal == nil {
+		t.Error("renewable: want the second one alone")
 	}
 	if contexts[0].reserved != 8 {
 		t.Errorf("%d numbers are reserved", contexts[0].reserved)

@@ -29,6 +29,7 @@ type Counters struct {
 	Replays    uint64 `json:"replays" metric:"_replays_total" help:"Requests with a sequence number seen before or too old, answered with 4.01."`
 	Forged     uint64 `json:"forged" metric:"_forged_total" help:"Requests that do not verify, answered with 4.00."`
 	Challenges uint64 `json:"challenges" metric:"_challenges_total" help:"Requests answered with an Echo option because the replay window was lost by a restart."`
+	Renewals   uint64 `json:"renewals" metric:"_renewals_total" help:"Requests by which a client began to agree on a new context (RFC 8613 Appendix B.2)."`
 	Unsent     uint64 `json:"unsent" metric:"_unsent_total" help:"Responses and notifications that could not be protected, and were not sent."`
 }
 
@@ -40,6 +41,7 @@ func (c *Counters) Add(other *Counters) {
 	c.Replays += other.Replays
 	c.Forged += other.Forged
 	c.Challenges += other.Challenges
+	c.Renewals += other.Renewals
 	c.Unsent += other.Unsent
 }
 
@@ -120,6 +122,10 @@ func (s *Server) Serve(es *exchange.Session, m *message.Message, reply *exchange
 	if s.refused(verdict, reply) {
 		return
 	}
+	if verdict == Renewing {
+		s.renew(reply)
+		return
+	}
 	reply.Protected(&s.protection, Overhead)
 	if verdict == Unfresh {
 		s.counters.Challenges++
@@ -138,6 +144,19 @@ func (s *Server) Serve(es *exchange.Session, m *message.Message, reply *exchange
 		s.cfg.Handler.Serve(es, &s.request, reply, now)
 	}
 	s.seal(reply, false)
+}
+
+// renew answers request 1 of Appendix B.2 with response 1. The request is not executed: it may be a repeated one.
+func (s *Server) renew(reply *exchange.Reply) {
+	s.counters.Renewals++
+	reply.Protected(&s.protection, Overhead+kidContextR2)
+	reply.Begin(message.Unauthorized)
+	sealed, err := s.codec.SealRenewal(s.out[:0], reply.Message(), &s.protection.binding)
+	if err != nil {
+		s.counters.Unsent++
+		sealed = nil
+	}
+	reply.Seal(sealed)
 }
 
 // refused answers a request that was not opened, unprotected and not to be cached (RFC 8613 sections 7.4 and 8.2).

@@ -186,6 +186,62 @@ func TestServerChallengesAfterARestart(t *testing.T) {
 	}
 }
 
+// A client that has lost its context agrees on a new one (Appendix B.2): its first request is answered 4.01, protected, and does not
+// reach the handler; the second one does, as the same peer for the new context only, and each is counted once.
+func TestServerRenews(t *testing.T) {
+	f := newFixture(t)
+	r := newRenewing(t)
+	f.server.cfg.Contexts, f.codec = r.table, r.codec
+	id1 := []byte("firstID1")
+	first, own := r.seal(r.context(id1), bstr(id1))
+	for round := range uint64(2) { // the same request again: another R2, and nothing is executed
+		answer := f.send(withID(first, byte(round)))
+		o := optionOf(t, answer)
+		if len(o.KIDContext) != kidContextR2 {
+			t.Fatalf("option with a kid context of %d bytes", len(o.KIDContext))
+		}
+		if got := f.server.Counters(); f.served != 0 || got != (Counters{Renewals: round + 1}) {
+			t.Fatalf("%d served, %+v", f.served, got)
+		}
+		verify := r.context(o.KIDContext[1:], id1)
+		verify.iv = own.context.iv // the nonce is that of the request
+		plain, err := f.openResponse(answer, &Binding{context: verify, kid: own.kid, kids: own.kids, piv: own.piv, pivs: own.pivs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shows(t, "response 1", parsed(t, plain), message.Unauthorized, "")
+		id := append(bytes.Clone(o.KIDContext[1:]), "randomR3"...)
+		second, b := r.seal(r.context(id), bstr(id))
+		if plain, err = f.openResponse(f.send(withID(second, byte(10+round))), b); err != nil {
+			t.Fatal(err)
+		}
+		shows(t, "response 2", parsed(t, plain), message.Content, "for ")
+		f.served = 0
+		f.server.counters.Requests = 0
+	}
+	if len(f.peers) != 2 || f.peers[r.server.number] {
+		t.Errorf("peers %v, want one for each new context", f.peers)
+	}
+}
+
+// withID returns a datagram with another message id, since the endpoint answers a repeated one with the stored answer.
+func withID(datagram []byte, id byte) []byte {
+	datagram = bytes.Clone(datagram)
+	datagram[2], datagram[3] = 1, id
+	return datagram
+}
+
+// optionOf returns the OSCORE option of a message.
+func optionOf(t *testing.T, datagram []byte) Option {
+	t.Helper()
+	value, _ := parsed(t, datagram).Option(message.OSCORE)
+	o, ok := ParseOption(value)
+	if !ok {
+		t.Fatalf("option %x", value)
+	}
+	return o
+}
+
 // Critical options inside are judged by what the handler supports; the answer says so, protected.
 func TestServerRefusesCriticalOptions(t *testing.T) {
 	f := newFixture(t)
@@ -274,9 +330,9 @@ func TestProtectionOutlivesTheRequest(t *testing.T) {
 
 // The counters of several servers add up.
 func TestCountersAdd(t *testing.T) {
-	sum := Counters{1, 2, 3, 4, 5, 6, 7}
-	sum.Add(&Counters{10, 20, 30, 40, 50, 60, 70})
-	if want := (Counters{11, 22, 33, 44, 55, 66, 77}); sum != want {
+	sum := Counters{1, 2, 3, 4, 5, 6, 7, 8}
+	sum.Add(&Counters{10, 20, 30, 40, 50, 60, 70, 80})
+	if want := (Counters{11, 22, 33, 44, 55, 66, 77, 88}); sum != want {
 		t.Errorf("%+v", sum)
 	}
 }
