@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
@@ -349,10 +350,7 @@ func (g *grid) look(p *path) (now spent, err error) {
 
 // since is what was spent since an earlier look.
 func (s spent) since(before spent, window time.Duration) spent {
-	now := spent{window: window, balancer: s.balancer - before.balancer, queues: map[int]queueRow{}}
-	now.machine = procstat.Machine{
-		Busy: s.machine.Busy - before.machine.Busy, Others: s.machine.Others - before.machine.Others, Ours: s.machine.Ours - before.machine.Ours,
-	}
+	now := spent{window: window, balancer: s.balancer - before.balancer, machine: metrics.Since(&s.machine, &before.machine), queues: map[int]queueRow{}}
 	for number, row := range s.queues {
 		now.queues[number] = row.since(before.queues[number])
 	}
@@ -367,9 +365,7 @@ func (g *grid) note(c *cell, r round, s spent) {
 	c.packets += r.packets
 	c.lost += r.sent - min(r.sent, r.packets)
 	c.spent.balancer += s.balancer
-	c.spent.machine.Busy += s.machine.Busy
-	c.spent.machine.Others += s.machine.Others
-	c.spent.machine.Ours += s.machine.Ours
+	metrics.Add(&c.spent.machine, &s.machine)
 	for number, row := range s.queues {
 		if c.queued == nil {
 			c.queued = map[int]uint64{}

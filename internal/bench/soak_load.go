@@ -15,7 +15,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-lb/weir/api/v1"
+	v1 "github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/programs"
@@ -100,19 +101,6 @@ func (s *soak) flows(to netip.AddrPort, stream bool) func(context.Context) soakC
 	}
 }
 
-// addCoap adds what only grows.
-func addCoap(s, o *v1.CoAPBenchStats) {
-	s.Requests += o.Requests
-	s.Failed += o.Failed
-	s.Lost += o.Lost
-	s.Retransmissions += o.Retransmissions
-	s.Handshakes += o.Handshakes
-	s.Rehandshakes += o.Rehandshakes
-	s.HandshakeErrors += o.HandshakeErrors
-	s.LostSessions += o.LostSessions
-	s.Rebinds += o.Rebinds
-}
-
 // coapBench is `weir coap bench` as a process. Its output is JSON.
 func coapBench(binary, uri string, clients int, args ...string) *exec.Cmd {
 	args = append([]string{"coap", "bench", uri, "--clients", strconv.Itoa(clients), "--workers", "1", "--allow-errors", "--json"}, args...)
@@ -191,7 +179,7 @@ func (s *soak) handshakes(ctx context.Context) soakCounts {
 		if round%2 == 0 {
 			stats, err := coapResult(ctx, s.Running, s.network.clients, coapBench(s.config.Binary, s.uri(), group, "--requests", "2", "--interval", "100ms", "--quiet"))
 			if ctx.Err() == nil { // else it was interrupted
-				addCoap(&sum, &stats)
+				metrics.Add(&sum, &stats)
 				return err
 			}
 			return nil

@@ -6,7 +6,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/weir-lb/weir/api/v1"
+	v1 "github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
@@ -137,9 +138,7 @@ func addUp(phases []turnPhase) (sum turnPhase) {
 		sum.load.duration += p.load.duration
 		sum.window += p.window
 		sum.overflowed += p.overflowed
-		sum.machine.Ours += p.machine.Ours
-		sum.machine.Others += p.machine.Others
-		sum.machine.Busy += p.machine.Busy
+		metrics.Add(&sum.machine, &p.machine)
 		for i := range p.processes {
 			if i < len(sum.processes) {
 				sum.processes[i].CPU += p.processes[i].CPU

@@ -9,7 +9,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weir-lb/weir/api/v1"
+	v1 "github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
 )
@@ -161,7 +162,7 @@ func (s *turnStage) run(ctx context.Context, path *turnPath, load turnLoad) (pha
 		after[i].CPU -= before[i].CPU
 	}
 	phase.processes = append(after, phase.processes...)
-	phase.machine = procstat.Machine{Busy: now.Busy - machine.Busy, Stolen: now.Stolen - machine.Stolen, Others: now.Others - machine.Others, Ours: now.Ours - machine.Ours}
+	phase.machine = metrics.Since(&now, &machine)
 	return phase, nil
 }
 

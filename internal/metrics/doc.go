@@ -1,6 +1,6 @@
 // Package metrics turns counters into Prometheus metrics. The name, the help text and the labels of a metric are struct tags of
 // the field that counts it, so that each of them is written once; [Of] reads the values, and [Describe] reads the tags alone,
-// for the reference page.
+// for the reference page. [Add] adds up the counters of several workers, [Since] subtracts an earlier look.
 //
 //	type Stats struct {
 //		Name     string            `label:"listener"`                                          // a label of everything below

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
@@ -60,11 +61,10 @@ func addReport(m, r *Report) {
 	if r.FullAt.IsZero() || !m.FullAt.IsZero() && r.FullAt.After(m.FullAt) {
 		m.FullAt = r.FullAt // if one is not full, the sum is not full
 	}
-	addConnections(&m.Connections, r.Connections)
-	addTotals(&m.Totals, r.Totals)
-	addRates(&m.Rates, r.Rates)
-	m.Bytes.Sent += r.Bytes.Sent
-	m.Bytes.Received += r.Bytes.Received
+	metrics.Add(&m.Connections, &r.Connections)
+	metrics.Add(&m.Totals, &r.Totals)
+	metrics.Add(&m.Rates, &r.Rates)
+	metrics.Add(&m.Bytes, &r.Bytes)
 	addHeartbeats(&m.Heartbeats, r.Heartbeats)
 	m.Connect = mergeLatency(m.Connect, r.Connect)
 	m.Detected = mergeLatency(m.Detected, r.Detected)
@@ -96,31 +96,6 @@ func mergeLatency(sum, more *measure.Latency) *measure.Latency {
 	}
 	sum.Merge(more)
 	return sum
-}
-
-func addConnections(c *Connections, o Connections) {
-	c.Target += o.Target
-	c.Established += o.Established
-	c.Connecting += o.Connecting
-	c.Unanswered += o.Unanswered
-	c.Waiting += o.Waiting
-	c.Draining += o.Draining
-}
-
-func addTotals(t *Totals, o Totals) {
-	t.Opened += o.Opened
-	t.Closed += o.Closed
-	t.Lost += o.Lost
-	t.Reconnected += o.Reconnected
-	t.Evicted += o.Evicted
-	t.Refused += o.Refused
-	t.Failed += o.Failed
-}
-
-func addRates(r *Rates, o Rates) {
-	r.Opened += o.Opened
-	r.Closed += o.Closed
-	r.Failed += o.Failed
 }
 
 func addHeartbeats(h *Heartbeats, o Heartbeats) {

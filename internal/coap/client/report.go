@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
@@ -104,40 +105,11 @@ func (r *reporter) take() *measure.Latency {
 	return interval
 }
 
-func addStats(s, o *BenchStats) {
-	s.Requests += o.Requests
-	s.Failed += o.Failed
-	s.Lost += o.Lost
-	s.Retransmissions += o.Retransmissions
-	s.Errors += o.Errors
-	s.Handshakes += o.Handshakes
-	s.Rehandshakes += o.Rehandshakes
-	s.HandshakeErrors += o.HandshakeErrors
-	s.LostSessions += o.LostSessions
-	s.Rebinds += o.Rebinds
-	s.Moves += o.Moves
-	s.PathChallenges += o.PathChallenges
-	s.FirstBlocks += o.FirstBlocks
-	s.Refused += o.Refused
-	s.Stray += o.Stray
-	s.Notifications += o.Notifications
-	s.Served += o.Served
-	s.Blocks += o.Blocks
-	s.Resumed += o.Resumed
-	s.Clients += o.Clients
-}
-
-// since subtracts the counters of o; gauges stay.
+// statsSince subtracts the counters of o; gauges stay.
 func statsSince(s, o *BenchStats) BenchStats {
-	return BenchStats{
-		Requests: s.Requests - o.Requests, Failed: s.Failed - o.Failed, Lost: s.Lost - o.Lost,
-		Retransmissions: s.Retransmissions - o.Retransmissions, Errors: s.Errors - o.Errors,
-		Handshakes: s.Handshakes - o.Handshakes, Rehandshakes: s.Rehandshakes - o.Rehandshakes,
-		HandshakeErrors: s.HandshakeErrors - o.HandshakeErrors, LostSessions: s.LostSessions - o.LostSessions,
-		Rebinds: s.Rebinds - o.Rebinds, Moves: s.Moves - o.Moves,
-		PathChallenges: s.PathChallenges - o.PathChallenges, FirstBlocks: s.FirstBlocks - o.FirstBlocks, Refused: s.Refused - o.Refused, Stray: s.Stray - o.Stray, Clients: s.Clients,
-		Notifications: s.Notifications - o.Notifications, Served: s.Served - o.Served, Blocks: s.Blocks - o.Blocks, Resumed: s.Resumed - o.Resumed,
-	}
+	since := metrics.Since(s, o)
+	since.Clients = s.Clients
+	return since
 }
 
 // Line is the progress line of the source document's benchmark client:

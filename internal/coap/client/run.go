@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/message"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
 )
@@ -341,7 +342,7 @@ func (b *bench) total() report {
 	for _, w := range b.workers {
 		w.mu.Lock()
 		r := &w.shared
-		addStats(&sum.stats, &r.stats)
+		metrics.Add(&sum.stats, &r.stats)
 		sum.phase = min(sum.phase, r.phase)
 		sum.ready += r.ready
 		sum.ended += r.ended

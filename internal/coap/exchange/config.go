@@ -122,30 +122,3 @@ type Counters struct {
 	MulticastIgnored uint64 `json:"multicast_ignored" metric:"_multicast_ignored_total" help:"Messages to multicast groups without an answer: confirmable, not for discovery, or with an error or nothing as the result."`
 	MulticastRefused uint64 `json:"multicast_refused" metric:"_multicast_refused_total" help:"Requests to multicast groups without an answer because too many answers were waiting."`
 }
-
-// Add adds other to c.
-func (c *Counters) Add(other *Counters) {
-	c.Requests += other.Requests
-	c.Responses += other.Responses
-	c.Malformed += other.Malformed
-	c.BadOptions += other.BadOptions
-	c.Duplicates += other.Duplicates
-	c.Forgotten += other.Forgotten
-	c.Overwritten += other.Overwritten
-	c.TooLarge += other.TooLarge
-	c.Pings += other.Pings
-	c.Separate += other.Separate
-	c.Probes += other.Probes
-	c.Notifications += other.Notifications
-	c.Sent += other.Sent
-	c.Retransmissions += other.Retransmissions
-	c.Acks += other.Acks
-	c.Resets += other.Resets
-	c.Timeouts += other.Timeouts
-	c.PendingFull += other.PendingFull
-	c.Stray += other.Stray
-	c.Multicast += other.Multicast
-	c.MulticastAnswers += other.MulticastAnswers
-	c.MulticastIgnored += other.MulticastIgnored
-	c.MulticastRefused += other.MulticastRefused
-}

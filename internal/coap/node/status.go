@@ -10,6 +10,7 @@ import (
 	"github.com/weir-lb/weir/internal/coap/resource"
 	"github.com/weir-lb/weir/internal/coap/stream/streamserver"
 	"github.com/weir-lb/weir/internal/dtls/engine"
+	"github.com/weir-lb/weir/internal/metrics"
 )
 
 // Status is a snapshot of a node. It holds no secrets: no keys, no identities, no addresses of clients.
@@ -153,9 +154,9 @@ func (l *listener) collect(into *ListenerStatus) {
 		}
 	}
 	for i := range l.shares {
-		into.Exchange.Add(&l.shares[i].counters)
-		into.Resources.Add(&l.shares[i].resources)
-		into.OSCORE.Add(&l.shares[i].oscore)
+		metrics.Add(&into.Exchange, &l.shares[i].counters)
+		metrics.Add(&into.Resources, &l.shares[i].resources)
+		metrics.Add(&into.OSCORE, &l.shares[i].oscore)
 		into.Pending += l.shares[i].pending
 	}
 }

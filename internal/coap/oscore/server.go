@@ -33,18 +33,6 @@ type Counters struct {
 	Unsent     uint64 `json:"unsent" metric:"_unsent_total" help:"Responses and notifications that could not be protected, and were not sent."`
 }
 
-// Add adds other to c.
-func (c *Counters) Add(other *Counters) {
-	c.Requests += other.Requests
-	c.Malformed += other.Malformed
-	c.Unknown += other.Unknown
-	c.Replays += other.Replays
-	c.Forged += other.Forged
-	c.Challenges += other.Challenges
-	c.Renewals += other.Renewals
-	c.Unsent += other.Unsent
-}
-
 // Server is an exchange.Handler that opens protected requests for another one, and protects its answers. Requests without the OSCORE
 // option pass. One goroutine at a time may use it.
 type Server struct {

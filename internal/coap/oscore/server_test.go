@@ -328,15 +328,6 @@ func TestProtectionOutlivesTheRequest(t *testing.T) {
 	}
 }
 
-// The counters of several servers add up.
-func TestCountersAdd(t *testing.T) {
-	sum := Counters{1, 2, 3, 4, 5, 6, 7, 8}
-	sum.Add(&Counters{10, 20, 30, 40, 50, 60, 70, 80})
-	if want := (Counters{11, 22, 33, 44, 55, 66, 77, 88}); sum != want {
-		t.Errorf("%+v", sum)
-	}
-}
-
 // A Client protects requests and opens answers of a Server; what is not protected is named, and an old notification is none.
 func TestClient(t *testing.T) {
 	f := newFixture(t)

@@ -64,22 +64,6 @@ type Counters struct {
 	ObserversLost    uint64 `json:"observers_lost" metric:"_observers_lost_total" help:"Observations ended because the client did not acknowledge a notification, or rejected it."`
 }
 
-// Add adds other to c.
-func (c *Counters) Add(other *Counters) {
-	c.Observers += other.Observers
-	c.Bodies += other.Bodies
-	c.BodyBytes += other.BodyBytes
-	c.Incomplete += other.Incomplete
-	c.BodiesTooLarge += other.BodiesTooLarge
-	c.BodiesRefused += other.BodiesRefused
-	c.BodiesEvicted += other.BodiesEvicted
-	c.BodiesExpired += other.BodiesExpired
-	c.Notifications += other.Notifications
-	c.ObserversRefused += other.ObserversRefused
-	c.ObserversEvicted += other.ObserversEvicted
-	c.ObserversLost += other.ObserversLost
-}
-
 // Session is one peer of a Server. Its exchange.Session has the Session as its Peer. It must be given to Forget at its end.
 type Session struct {
 	exchange.Session

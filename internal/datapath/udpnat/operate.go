@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/steer"
 	"github.com/weir-lb/weir/internal/udpio"
@@ -169,7 +170,7 @@ func (d *Datapath) Stats() Stats {
 	d.mu.Lock()
 	s.Reverse, s.Faults = d.reverse, d.faults
 	d.doLocked(func(w *worker) {
-		s.Counters.add(&w.counters)
+		metrics.Add(&s.Counters, &w.counters)
 		s.addSteering(w.engine)
 	})
 	s.pause = d.pause

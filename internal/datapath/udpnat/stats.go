@@ -41,44 +41,6 @@ type Counters struct {
 	ReceiveOverflows uint64 `json:"receive_overflows" metric:"weir_udp_receive_overflows_total" help:"Datagrams that the kernel dropped because a receive buffer was full."`
 }
 
-func (c *Counters) add(o *Counters) {
-	for _, f := range []struct {
-		to *uint64
-		by uint64
-	}{
-		{&c.Received, o.Received},
-		{&c.Forwarded, o.Forwarded},
-		{&c.ForwardedBytes, o.ForwardedBytes},
-		{&c.Backwarded, o.Backwarded},
-		{&c.BackwardedBytes, o.BackwardedBytes},
-		{&c.Filtered, o.Filtered},
-		{&c.LostForward, o.LostForward},
-		{&c.LostBackward, o.LostBackward},
-		{&c.TooLong, o.TooLong},
-		{&c.Truncated, o.Truncated},
-		{&c.Reordered, o.Reordered},
-		{&c.WrongRouted, o.WrongRouted},
-		{&c.Moved, o.Moved},
-		{&c.Undecided, o.Undecided},
-		{&c.EntriesFull, o.EntriesFull},
-		{&c.Exhausted, o.Exhausted},
-		{&c.Evicted, o.Evicted},
-		{&c.Displaced, o.Displaced},
-		{&c.Expired, o.Expired},
-		{&c.Opened, o.Opened},
-		{&c.Cleared, o.Cleared},
-		{&c.SendErrors, o.SendErrors},
-		{&c.ReplyErrors, o.ReplyErrors},
-		{&c.Refused, o.Refused},
-		{&c.ReceiveErrors, o.ReceiveErrors},
-		{&c.HeldFull, o.HeldFull},
-		{&c.BackendTimeouts, o.BackendTimeouts},
-		{&c.ReceiveOverflows, o.ReceiveOverflows},
-	} {
-		*f.to += f.by
-	}
-}
-
 // Backend is one address of a backend as the data path sees it.
 type Backend struct {
 	Target    lb.Target

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/dtls/handshake"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/udpio"
 	"github.com/weir-lb/weir/internal/workers"
 )
@@ -239,7 +240,7 @@ func (e *Engine) Stats() Stats {
 	var sum Stats
 	for _, w := range e.workers {
 		s := w.Stats()
-		sum.add(&s)
+		metrics.Add(&sum, &s)
 	}
 	return sum
 }

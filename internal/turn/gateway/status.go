@@ -6,7 +6,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-lb/weir/api/v1"
+	v1 "github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/turn/allocation"
 )
 
@@ -28,7 +29,7 @@ func (g *Gateway) Stats() Stats {
 		}
 		ls := l.stats(held.listeners[l.id])
 		s.Listeners = append(s.Listeners, ls)
-		s.Totals.sum(&ls.Counts)
+		metrics.Add(&s.Totals, &ls.Counts)
 		for name, n := range ls.Reasons {
 			s.Reasons[name] += n
 		}
@@ -80,18 +81,6 @@ func (g *Gateway) clusterStatsLocked(held map[uint16]Counts) (all []ClusterStats
 	}
 	slices.SortFunc(all, func(a, b ClusterStats) int { return strings.Compare(a.Name, b.Name) })
 	return all
-}
-
-func (c *Counts) sum(other *Counts) {
-	c.Allocations += other.Allocations
-	c.Permissions += other.Permissions
-	c.Channels += other.Channels
-	c.Suspended += other.Suspended
-	c.Opened += other.Opened
-	c.Up.Packets += other.Up.Packets
-	c.Up.Bytes += other.Up.Bytes
-	c.Down.Packets += other.Down.Packets
-	c.Down.Bytes += other.Down.Bytes
 }
 
 // held is how many allocations, permissions and channels there are.

@@ -102,22 +102,3 @@ type Stats struct {
 	Received    uint64 `json:"received_bytes" metric:"_received_bytes_total" help:"Bytes that were received, inside TLS."`
 	Sent        uint64 `json:"sent_bytes" metric:"_sent_bytes_total" help:"Bytes that were sent, inside TLS."`
 }
-
-// Add adds other to s.
-func (s *Stats) Add(other *Stats) {
-	s.Connections += other.Connections
-	s.Guests += other.Guests
-	s.Handshakes += other.Handshakes
-	s.Accepted += other.Accepted
-	s.Refused += other.Refused
-	s.Evicted += other.Evicted
-	s.Failed += other.Failed
-	s.TimedOut += other.TimedOut
-	s.Slow += other.Slow
-	s.Aborted += other.Aborted
-	s.Overloaded += other.Overloaded
-	s.Messages += other.Messages
-	s.Pings += other.Pings
-	s.Received += other.Received
-	s.Sent += other.Sent
-}

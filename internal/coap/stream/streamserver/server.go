@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/steering/evict"
 	"github.com/weir-lb/weir/internal/workers"
 )
@@ -150,7 +151,7 @@ func (s *Server) Stats() Stats {
 	var total Stats
 	s.group.Do(func(w *Worker) {
 		w.stats.Connections, w.stats.Guests = w.all.Len(), w.guests.Len()
-		total.Add(&w.stats)
+		metrics.Add(&total, &w.stats)
 		total.Accepted += w.accepted.Load()
 		total.Refused += w.refused.Load()
 		total.Failed += w.failed.Load()
