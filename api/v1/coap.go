@@ -113,6 +113,7 @@ type DTLSCounters struct {
 
 	HelloVerifies    uint64 `json:"hello_verifies"`     // ClientHellos answered without keeping anything
 	HellosIgnored    uint64 `json:"hellos_ignored"`     // ClientHellos that are not well formed, or in fragments
+	Signatures       uint64 `json:"signatures"`         // made with the server's certificate or raw public key
 	Handshakes       uint64 `json:"handshakes"`         // completed
 	Resumed          uint64 `json:"handshakes_resumed"` // of those, the ones that resumed a session
 	HandshakesFailed uint64 `json:"handshakes_failed"`  // refused, given up, wrong key, no room for the session
@@ -206,6 +207,7 @@ type CoAPOSCORE struct {
 	Replays    uint64 `json:"replays"`    // sequence numbers seen before or too old: 4.01
 	Forged     uint64 `json:"forged"`     // not verified: 4.00
 	Challenges uint64 `json:"challenges"` // answered with an Echo option after a restart
+	Renewals   uint64 `json:"renewals"`   // requests that began to agree on a new context
 	Unsent     uint64 `json:"unsent"`     // responses that could not be protected
 }
 

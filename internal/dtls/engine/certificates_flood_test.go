@@ -127,7 +127,7 @@ func TestHelloFloodWithCertificates(t *testing.T) {
 	own := addr(6000)
 	c.Receive(new(record.Scratch), x.in(hello, own)[0].b, 0, send) // now with the cookie of that address
 	flood()
-	if s := x.stats(); s.HelloVerifies != 10001 || s.HalfOpen != 0 || x.w.server.Held() != 0 || key.made != 0 {
+	if s := x.stats(); s.HelloVerifies != 10001 || s.HalfOpen != 0 || x.w.server.Held() != 0 || key.made != 0 || s.Signatures != 0 {
 		t.Errorf("%d signatures, %+v", key.made, s)
 	}
 	if n := testing.AllocsPerRun(100, func() { x.w.datagram(hello, source{addr: addr(1)}, false); x.w.out.flush() }); n > 2 {
@@ -136,7 +136,7 @@ func TestHelloFloodWithCertificates(t *testing.T) {
 	for range 100 {
 		x.in(hello, own)
 	}
-	if s := x.stats(); s.HalfOpen != 1 || key.made != 1 {
+	if s := x.stats(); s.HalfOpen != 1 || key.made != 1 || s.Signatures != 1 {
 		t.Errorf("%d signatures for one handshake whose cookie has returned, %+v", key.made, s)
 	}
 }
@@ -164,7 +164,7 @@ func TestHalfOpenFloodWithCertificates(t *testing.T) {
 	if got := n.connected(); got*100 < clients*95 {
 		t.Errorf("%d of %d clients connected", got, clients)
 	}
-	if s.HalfOpenEvicted < 5000 || key.made > sent+clients || key.made < sent || uint64(key.made) > s.HelloVerifies {
+	if s.HalfOpenEvicted < 5000 || key.made > sent+clients || key.made < sent || uint64(key.made) > s.HelloVerifies || s.Signatures != uint64(key.made) {
 		t.Errorf("%d signatures for %d handshakes of the flood and %d clients: %+v", key.made, sent, clients, s)
 	}
 }

@@ -27,6 +27,7 @@ type Stats struct {
 
 	HelloVerifies    uint64 `json:"hello_verifies" metric:"_hello_verifies_total" help:"ClientHellos answered with a cookie, without keeping anything."`
 	HellosIgnored    uint64 `json:"hellos_ignored" metric:"_hellos_ignored_total" help:"ClientHellos that are not well formed, or in fragments."`
+	Signatures       uint64 `json:"signatures" metric:"_signatures_total" help:"Signatures made with the server's certificate or raw public key: one for each handshake with them, after its cookie has returned."`
 	Handshakes       uint64 `json:"handshakes" metric:"_handshakes_total" help:"Handshakes completed."`
 	Resumed          uint64 `json:"handshakes_resumed" metric:"_handshakes_resumed_total" help:"Handshakes completed that resumed a session."`
 	HandshakesFailed uint64 `json:"handshakes_failed" metric:"_handshakes_failed_total" help:"Handshakes refused or given up: wrong key, no common parameters, timed out, no room for the session."`
@@ -87,6 +88,9 @@ func (w *Worker) publish() {
 	w.stats.Sessions = uint64(w.peers.count)
 	w.stats.HalfOpen = uint64(w.halfOpens.due.Len())
 	w.stats.UnprovenPeers = uint64(w.plainPeers.order.Len())
+	if w.server != nil {
+		w.stats.Signatures = w.server.Signatures()
+	}
 	w.published.mu.Lock()
 	defer w.published.mu.Unlock()
 	w.published.stats = w.stats

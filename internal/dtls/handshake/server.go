@@ -21,6 +21,7 @@ type Server struct {
 	buffer  [record.HeaderLength + messageHeader + 3 + cookieLength]byte // a HelloVerifyRequest
 	scratch record.Scratch
 	held    int // bytes that all Pendings hold beyond a fixed part
+	signed  uint64
 }
 
 // MaxHeld is how many bytes all handshakes of a Server should hold beyond a fixed part of each: flights with certificates,
@@ -52,6 +53,9 @@ func NewServer(cfg ServerConfig) (*Server, error) {
 
 // Held is how many bytes the Pendings hold beyond a fixed part of each: see MaxHeld.
 func (s *Server) Held() int { return s.held }
+
+// Signatures is how many were made with the server's keys: the costliest step of a handshake, and never before its cookie has returned.
+func (s *Server) Signatures() uint64 { return s.signed }
 
 // IsHello reports whether the record starts a handshake: a ClientHello in epoch 0.
 func IsHello(r *record.Record) bool {
@@ -362,6 +366,7 @@ func (p *Pending) serverKeyExchange(c *choice) ([]byte, bool) {
 	}
 	signed := slices.Concat(p.client[:], p.server[:], body[from:])
 	body, err = appendSigned(body, c.certificate.key, c.scheme, signed, cfg.Rand)
+	p.owner.signed++
 	return body, err == nil
 }
 
