@@ -123,7 +123,8 @@ func mayImport() map[string]may {
 		// 7
 		"cli":           {ours: "api/v1 client control/admin handover control/config privilege readfile terminal testbed/netlab testbed/programs testbed/scratch web", others: cobra},
 		"cli/files":     {ours: "api/v1 cli control/config snat terminal turn/gateway turn/stunnerd"},
-		"cli/balancing": {ours: "api/v1 cli control control/admin control/config datapath/ebpf datapath/ebpf/attach datapath/nfqueue datapath/nfqueue/rules datapath/udpnat metrics steering/lb terminal", others: cobra},
+		"cli/balancing": {ours: "cli control control/admin control/config datapath/ebpf datapath/ebpf/attach datapath/nfqueue datapath/nfqueue/rules datapath/udpnat metrics steering/lb", others: cobra},
+		"cli/status":    {ours: "api/v1 cli client terminal", others: cobra},
 		"cli/measuring": {ours: "cli bench privilege tcpscale terminal testbed/measure", others: cobra},
 		// 8
 		"cli/bench":      {ours: "*", others: cobra},
@@ -235,7 +236,7 @@ func TestDependenciesPointDown(t *testing.T) {
 }
 
 func (m may) refuses(pkg, name string) string {
-	shared := []string{"cli/balancing", "cli/files", "cli/measuring"} // by several families
+	shared := []string{"cli/balancing", "cli/files", "cli/measuring", "cli/status"} // by several families
 	if ours, ok := strings.CutPrefix(name, module); ok {
 		ours = strings.TrimPrefix(ours, "internal/")
 		switch {

@@ -9,10 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/api/v1"
+	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/cli/balancing"
 	"github.com/weir-lb/weir/internal/cli/files"
+	"github.com/weir-lb/weir/internal/cli/status"
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -130,7 +131,7 @@ func printChecked(out io.Writer, result *checkResult) error {
 		_, err := fmt.Fprintf(out, "%d scenarios of weir snat: %s\n", len(result.Scenario), strings.Join(result.Scenario, "; "))
 		return err
 	}
-	return balancing.PrintServices(out, result.Services, result.Tier)
+	return status.Services(out, result.Services, result.Tier)
 }
 
 // checkFile decodes and compiles one file. The result says the same as the error.

@@ -6,20 +6,18 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/api/v1"
+	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/cli"
-	"github.com/weir-lb/weir/internal/cli/balancing"
+	"github.com/weir-lb/weir/internal/cli/status"
 	"github.com/weir-lb/weir/internal/steering/lb"
-	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newLBStatusCommand() *cobra.Command {
-	var flags cli.ClientFlags
+	var view status.View
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show generation, last error and how many backends are up",
@@ -29,67 +27,19 @@ Exit codes: 0 all well, 1 the last change was refused, a service has no backend,
   weir lb status --admin unix:/run/weir.sock --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := flags.Client()
+			var found *v1.LBStatus
+			err := view.Show(cmd, func(ctx context.Context, running *client.Client) (look status.Look, err error) {
+				found, err = running.LBStatus(ctx)
+				return status.Look{JSON: found, Text: func(w io.Writer) error { return status.Balancer(w, found) }}, err
+			})
 			if err != nil {
 				return err
 			}
-			status, err := client.LBStatus(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if flags.AsJSON {
-				err = cli.PrintJSON(cmd.OutOrStdout(), status)
-			} else {
-				err = printStatus(cmd.OutOrStdout(), status)
-			}
-			if err != nil {
-				return err
-			}
-			return unwell(&status.BalancerStatus)
+			return unwell(&found.BalancerStatus)
 		},
 	}
-	flags.Add(cmd, cli.LBPart(), cli.NATPart())
+	view.Add(cmd, cli.LBPart(), cli.NATPart())
 	return cmd
-}
-
-// printStatus writes `weir lb status`: the services, then what each part of the data path adds.
-func printStatus(w io.Writer, status *v1.LBStatus) error {
-	table := terminal.NewTable(w, false)
-	fmt.Fprintf(table, "data path %s, generation %d, applied %s ago\n", status.Datapath, status.Generation,
-		time.Since(status.AppliedAt).Round(time.Second))
-	fmt.Fprintln(table, "SERVICE\tSTATE\tMODE\tBACKENDS UP\tVIPS")
-	for i := range status.Services {
-		s := &status.Services[i]
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", s.Name, s.State, s.Mode, backendsUp(s), balancing.AddressesText(s))
-	}
-	if status.Queues != nil {
-		printQueueStatus(table, status.Queues)
-	}
-	if f := status.Fast; f != nil {
-		text := "no fast path: " + f.Why
-		if f.InUse {
-			text = "fast path in use: these programs mark what they can, the queue gets the rest"
-		}
-		fmt.Fprintf(table, "\n%s\n%s", text, queuedTwice(status))
-	}
-	if status.Kernel != nil {
-		printKernel(table, status.Kernel)
-	}
-	return table.Flush()
-}
-
-// backendsUp counts the backends that take new flows and are not failing: in fail-open, all that take any fail.
-func backendsUp(s *v1.ServiceStatus) string {
-	if s.State == "fail_open" {
-		return fmt.Sprintf("0 of %d (fail open)", len(s.Backends))
-	}
-	up := 0
-	for i := range s.Backends {
-		if s.Backends[i].Share > 0 {
-			up++
-		}
-	}
-	return fmt.Sprintf("%d of %d", up, len(s.Backends))
 }
 
 // unwell returns an error when an operator should check the balancer.

@@ -5,14 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/netip"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/api/v1"
+	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
@@ -156,42 +155,6 @@ func reasonsText(counts [lb.NumReasons]ebpf.Count) map[string]v1.Count {
 func ebpfSamples(datapath *ebpf.Datapath) []metrics.Sample {
 	counters, report := datapath.Counters(), datapath.Report()
 	return metrics.Of(counters.Common(report.Tables), &counters, &report)
-}
-
-// printKernel writes what `weir lb status` adds for the kernel data path.
-func printKernel(table io.Writer, k *v1.EBPFStatus) {
-	took := ""
-	if k.TookOver {
-		took = ", took over the tables of an earlier run"
-	}
-	fmt.Fprintf(table, "\npins %s%s\nINTERFACE\tHOOK\tBECAUSE\n", cmp.Or(k.Pins, "none"), took)
-	for _, i := range k.Interfaces {
-		why := i.Why
-		if i.Gone {
-			why = "NOT ATTACHED: the interface is gone; " + why
-		}
-		if len(i.Others) > 0 {
-			why += "; other programs there: " + strings.Join(i.Others, ", ")
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\n", i.Name, i.Hook, why)
-	}
-	fmt.Fprintln(table, "\nTABLE\tUSED\tOF")
-	for _, t := range k.Tables {
-		fmt.Fprintf(table, "%s\t%d\t%d\n", t.Name, t.Used, t.Size)
-		if t.Name == "flows" {
-			fmt.Fprintf(table, "  proven\t%d\n", t.Proven)
-		}
-	}
-	if k.FlowsEvicted+k.FlowsDisplaced > 0 {
-		fmt.Fprintf(table, "\nThe flow table was full: %d unproven flows made room for new ones, %d proven ones for packets whose CID names a live owner.\n",
-			k.FlowsEvicted, k.FlowsDisplaced)
-	}
-	if len(k.NextHops) > 0 {
-		fmt.Fprintln(table, "\nNEXT HOP OF\tADDRESS\tSTATE\tINTERFACE\tLINK ADDRESS\tMTU")
-	}
-	for _, h := range k.NextHops {
-		fmt.Fprintf(table, "%s/%s\t%s\t%s\t%s\t%s\t%d\n", h.Service, h.Backend, h.Address, h.State, cmp.Or(h.Interface, "-"), cmp.Or(h.Link, "-"), h.MTU)
-	}
 }
 
 func newLBStopCommand() *cobra.Command {

@@ -7,9 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/api/v1"
+	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/cli/status"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -18,14 +19,14 @@ func queryStatus(ctx context.Context, c *client.Client) (*v1.LBStatus, error) { 
 // serviceNames completes the names of a running balancer's services; with backends also SERVICE/BACKEND.
 func serviceNames(f *cli.ClientFlags, backends bool) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
-		status, help := cli.Query(cmd, f, queryStatus)
-		if status == nil {
+		found, help := cli.Query(cmd, f, queryStatus)
+		if found == nil {
 			return help, cli.NoFiles
 		}
 		var names []string
-		for i := range status.Services {
-			s := &status.Services[i]
-			names = append(names, fmt.Sprintf("%s\t%s, %s backends up", s.Name, s.State, backendsUp(s)))
+		for i := range found.Services {
+			s := &found.Services[i]
+			names = append(names, fmt.Sprintf("%s\t%s, %s backends up", s.Name, s.State, status.BackendsUp(s)))
 			for j := range s.Backends {
 				if b := &s.Backends[j]; backends {
 					names = append(names, fmt.Sprintf("%s/%s\t%v, %.0f %% of new flows", s.Name, b.Name, b.State, 100*b.Share))

@@ -6,13 +6,14 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-lb/weir/api/v1"
+	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/metrics/metricstest"
 	"github.com/weir-lb/weir/internal/steering/packet"
@@ -191,7 +192,9 @@ func TestRootNFQFastQueuedTwice(t *testing.T) {
 	if err := newTalker(t, lab.Namespace("zone0"), "tcp", "10.9.9.9:80").say(); err != nil {
 		t.Error(err)
 	}
-	k.until("packets with a mark in the queue", func(s *v1.LBStatus) bool { return marked(s.Queues) > 0 })
+	k.until("packets with a mark in the queue", func(s *v1.LBStatus) bool {
+		return slices.ContainsFunc(s.Queues.Queues, func(q v1.NFQueue) bool { return q.Marked > 0 })
+	})
 	at := "--admin=unix:" + k.socket
 	for _, command := range []string{"status", "show"} {
 		if out, code := clitest.Weir(t, "lb", command, at); code != 0 || !strings.Contains(out, "weir lb rules --unmarked") {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/api/v1"
+	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/datapath/nfqueue"
 	"github.com/weir-lb/weir/internal/metrics"
@@ -193,23 +193,6 @@ func reasonCounts(counts [lb.NumReasons]uint64) map[string]uint64 {
 		}
 	}
 	return text
-}
-
-// queuedService returns the counters of a service, empty ones if there are none.
-func queuedService(q *v1.NFQueueStatus, name string) *v1.NFQueueService {
-	if q == nil || q.Services[name] == nil {
-		return &v1.NFQueueService{}
-	}
-	return q.Services[name]
-}
-
-func rulePackets(s *v1.NFQueueService, name string) uint64 {
-	for _, rule := range s.Rules {
-		if rule.Name == name {
-			return rule.Packets
-		}
-	}
-	return 0
 }
 
 func nfqueueSamples(datapath *nfqueue.Datapath) []metrics.Sample {

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-lb/weir/api/v1"
+	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/metrics/metricstest"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
@@ -255,36 +255,6 @@ func TestQueueFlags(t *testing.T) {
 		out, code := clitest.Weir(t, "lb", "run", "-c", good, "--datapath", "nfqueue", c.flag)
 		if code != 2 || !strings.Contains(out, c.want) {
 			t.Errorf("%s: %d %s", c.flag, code, out)
-		}
-	}
-}
-
-// The live view says when sources hash to one queue, and is silent when they do not.
-func TestSpreadHint(t *testing.T) {
-	status := func(packets ...uint64) *v1.NFQueueStatus {
-		q := &v1.NFQueueStatus{}
-		for i, n := range packets {
-			s := v1.NFQueue{Number: uint16(i), AddressPairs: int(n / 100)}
-			s.Packets = n
-			q.Queues = append(q.Queues, s)
-		}
-		return q
-	}
-	for _, c := range []struct {
-		packets []uint64
-		want    string
-	}{
-		{[]uint64{1000}, ""},
-		{[]uint64{50, 0}, ""},
-		{[]uint64{600, 400}, ""},
-		{[]uint64{700, 100, 100, 100}, ""},
-		{[]uint64{0, 200}, "queue 1 gets 100% of the packets (2 of about 2 address pairs hash there): so few pairs cannot be spread better"},
-		{[]uint64{9000, 1000}, "queue 0 gets 90% of the packets (90 of about 100 address pairs hash there): its sources are the busy ones"},
-	} {
-		q := status(c.packets...)
-		got := spreadOf(q, nil).hint(q)
-		if !strings.HasPrefix(got, c.want) || got != "" && c.want == "" {
-			t.Errorf("%v: %q, want %q", c.packets, got, c.want)
 		}
 	}
 }

@@ -10,9 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-lb/weir/api/v1"
+	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/cli/status"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/turn/gateway"
@@ -91,10 +92,14 @@ func TestTurnUsersTable(t *testing.T) {
 	clitest.Must(t, err)
 	go api.Run(t.Context()) //nolint:errcheck // ends with the test
 	var out strings.Builder
-	table := turnTable{client: client.New(api.Address(), clitest.TestToken), query: client.UserQuery{Limit: 1}, out: &out}
-	clitest.Must(t, table.once(t.Context()))
-	out.Reset()
-	clitest.Must(t, table.once(t.Context()))
+	running, query := client.New(api.Address(), clitest.TestToken), client.UserQuery{Limit: 1}
+	var table status.Users
+	for range 2 {
+		out.Reset()
+		list, err := running.Users(t.Context(), query)
+		clitest.Must(t, err)
+		clitest.Must(t, table.Write(&out, list))
+	}
 	for _, want := range []string{"alice", "192.0.2.1:1000", "media udp", "203.0.113.1:50000", "198.51.100.7:7000", "250 kB", "1 Mbit/s", "2 allocations, 1 shown"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, &out)

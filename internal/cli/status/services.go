@@ -1,4 +1,4 @@
-package balancing
+package status
 
 import (
 	"fmt"
@@ -6,12 +6,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-lb/weir/api/v1"
+	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/terminal"
 )
 
-// PrintServices writes compiled services, and the tier if there is one, for people.
-func PrintServices(w io.Writer, services []v1.ServiceStatus, tier []v1.MemberStatus) error {
+// Services writes compiled services, and the tier if there is one, for people.
+func Services(w io.Writer, services []v1.ServiceStatus, tier []v1.MemberStatus) error {
 	table := terminal.NewTable(w, false)
 	for i := range services {
 		if i > 0 {
@@ -90,8 +90,8 @@ func printTier(table io.Writer, tier []v1.MemberStatus) {
 	}
 }
 
-// AddressesText is what clients address, on one line.
-func AddressesText(s *v1.ServiceStatus) string {
+// addressesText is what clients address, on one line.
+func addressesText(s *v1.ServiceStatus) string {
 	parts := slices.Clone(s.VIPs)
 	switch n := len(s.Flows); n {
 	case 0:
