@@ -246,15 +246,20 @@ type CoAPCluster struct {
 	MistakenIDs        uint64 `json:"mistaken_ids"`        // pings that announce this node's id, or another one than configured
 	RefusedTargets     uint64 `json:"refused_targets"`     // frames for loopback, this host, metadata services, or an address that is no single client
 	Strangers          uint64 `json:"strangers"`           // messages on the internal socket from an address that is no node
-	Malformed          uint64 `json:"malformed"`           // messages on the internal socket that are neither frame nor ping
+	Malformed          uint64 `json:"malformed"`           // messages on the internal socket that are neither frame nor ping, or a ping that is not encrypted though the link is secured
+	LinkSessions       uint64 `json:"link_sessions"`       // nodes with a DTLS session of the secured link; not a sum
+	LinkHandshakes     uint64 `json:"link_handshakes"`     // DTLS handshakes of the secured link that were completed
+	LinkFailed         uint64 `json:"link_failed"`         // those that were refused, or got no answer
+	LinkRefused        uint64 `json:"link_refused"`        // DTLS records of the secured link that did not open, or were of no node
 }
 
 // CoAPNode is one node of a cluster, as the node that answers sees it.
 type CoAPNode struct {
-	ID         uint32  `json:"id"`         // node id
-	Management string  `json:"management"` // internal address
-	State      string  `json:"state"`      // self, unknown (no message yet), up or down
-	Silent     float64 `json:"silent_s"`   // seconds since its newest message; 0: unknown or self
+	ID         *uint32 `json:"id,omitempty"` // node id; absent: not known yet
+	Management string  `json:"management"`   // internal address
+	State      string  `json:"state"`        // self, searched (an address without a node), unknown (no message yet), up or down
+	Secured    bool    `json:"secured"`      // there is a DTLS session with it
+	Silent     float64 `json:"silent_s"`     // seconds since its newest message; 0: unknown or self
 }
 
 // CoAPExchange is the output of `weir coap get --json` and of the other requests.

@@ -97,7 +97,7 @@ func mayImport() map[string]may {
 		"dtls/engine":              {ours: "metrics udpio dtls/arena dtls/record dtls/handshake steering/cid steering/evict steering/heap steering/rate steering/slab workers"},
 		"dtls/credentials":         {ours: "dtls/handshake readfile"},
 		"coap/stream/streamserver": {ours: "metrics coap/message coap/stream steering/evict steering/heap udpio workers"},
-		"coap/cluster":             {ours: "dtls/engine steering/cid keyerror"},
+		"coap/cluster":             {ours: "coap/cluster/link coap/cluster/membership dtls/engine steering/cid keyerror"},
 		"coap/cluster/link":        {ours: "dtls/handshake dtls/record"},
 		"coap/cluster/membership":  {pure: true},
 		"coap/oscore":              {ours: "dtls/record coap/message coap/exchange control/config keyerror"},

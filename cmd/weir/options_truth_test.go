@@ -70,7 +70,7 @@ var optionKinds = []optionKind{
 		files: []string{
 			`{"listen": [":0"], "dtls": [":0"]}`,
 			`{"listen": [":0"], "multicast": {"group_size": 1000, "rate": 1000}}`,
-			`{"cluster": {"nodes": [{"id": 1, "dtls": ":15784", "management": "localhost:15884"}]}}`,
+			`{"cluster": {"nodes": [{"id": 1, "dtls": ":15784", "management": "localhost:15884"}], "security": {"file": "cluster.key"}}}`,
 		},
 	},
 	{

@@ -415,35 +415,8 @@ func TestClusterWithCalifornium(t *testing.T) {
 	weir := coaptest.Start(t, 1, "--dtls-cluster", clitest.ClusterArgs(addresses, 0))
 	startJava(t, 3, "weir.Node", port(addresses[2]), port(addresses[3]), "2", "1", addresses[1])
 
-	for _, c := range []struct {
-		name       string
-		own, wrong string
-		id         string
-		via        string // what the owner says of records through the other; Californium's own value is what Weir copies
-	}{
-		{"session of Weir through Californium", addresses[0], addresses[2], "1", "dtls-cid-router"},
-		{"session of Californium through Weir", addresses[2], addresses[0], "2", "dtls-cid-router"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			nat := newPortNAT(t, c.own)
-			client := startCalifornium(t, 0, "cali.cluster", ".fornium", "TLS_PSK_WITH_AES_128_CCM_8")
-			cid := ""
-			for move, to := range []string{c.own, c.wrong, c.own, c.wrong, c.wrong} {
-				if move > 0 {
-					nat.redirect(to)
-				}
-				code, payload := client.do("GET coaps://" + nat.address() + "/mycontext")
-				seen := fields(payload)
-				if code != "2.05" || seen["node-id"] != c.id || seen["port"] != nat.port() || seen["peer"] != "cali.cluster" || to == c.wrong && seen["via"] != c.via {
-					t.Fatalf("move %d to %s, from port %s: %s\n%s", move, to, nat.port(), code, payload)
-				}
-				if cid != "" && seen["read-cid"] != cid {
-					t.Errorf("move %d: read-cid %s, was %s", move, seen["read-cid"], cid)
-				}
-				cid = seen["read-cid"]
-			}
-		})
-	}
+	serveThrough(t, addresses[0], addresses[2], "1")
+	serveThrough(t, addresses[2], addresses[0], "2")
 	for name, least := range map[string]float64{"forwarded": 3, "backwarded": 3, "processed_forwarded": 3, "sent_backwarded": 3} {
 		if n := weir.Metric("weir_coap_cluster_" + name + "_total"); n < least {
 			t.Errorf("%s: %v frames, want at least %v", name, n, least)

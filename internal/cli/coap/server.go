@@ -18,7 +18,7 @@ import (
 // coapServerFlags are the flags of `weir coap server`.
 type coapServerFlags struct {
 	config      cli.ConfigFile
-	cluster     []string
+	members     clusterFlags
 	californium californiumOptions
 	dtlsOnly    bool
 	demo        bool
@@ -51,10 +51,13 @@ each with an alert to its client, unless there is --state.
 
 --dtls-cluster lists the nodes of a cluster as DTLS-ADDRESS;MANAGEMENT-ADDRESS;ID, separated by commas. A node of another process
 has --- in place of its DTLS address. In a cluster the plain listener and the DTLS listener outside of it open only when
---listen or --dtls is given.`,
+--listen or --dtls is given. --dtls-cluster-group lists management addresses at which further nodes are searched for. A secret, of
+--dtls-cluster-group-security or of the environment variables DTLS_CID_MGMT_IDENTITY and DTLS_CID_MGMT_SECRET_BASE64, secures what
+nodes send each other; without it a management address without a host is bound to loopback.`,
 		Example: `  weir coap server
   weir coap server --listen 127.0.0.1:5783 --dtls 127.0.0.1:5784 --psk-file devices.psk
   weir coap server --dtls-cluster ":15784;localhost:15884;1,---;localhost:25884;2" --metrics :9182
+  weir coap server --dtls-cluster ":15784;:15884;1" --dtls-cluster-group 192.0.2.2:15884 --dtls-cluster-group-security SECRET
   weir coap server --listen :5683 --dtls :5684 --plugtest
   weir coap server --listen :5683 --multicast
   weir coap server -c node.yaml --log json
@@ -68,7 +71,7 @@ has --- in place of its DTLS address. In a cluster the plain listener and the DT
 	flags.StringSliceVar(&f.server.DTLS, "dtls", nil, "addresses of CoAP over DTLS (default :5784 outside of a cluster)")
 	flags.StringSliceVar(&f.server.TCP, "listen-tcp", nil, "addresses of CoAP over TCP (default :5783 if none of these four options is given, outside of a cluster)")
 	flags.StringSliceVar(&f.server.TLS, "listen-tls", nil, "addresses of CoAP over TLS (default :5784, if there is a certificate, likewise)")
-	flags.StringArrayVar(&f.cluster, "dtls-cluster", nil, "nodes of the cluster, DTLS;MANAGEMENT;ID,...; may be repeated")
+	f.members.add(flags)
 	flags.BoolVar(&f.dtlsOnly, "dtls-only", false, "only listeners for DTLS, and --listen-tls")
 	flags.Uint32Var(&f.nodeID, "node-id", 0, "node id of the DTLS listeners outside of a cluster, 0 to 255")
 	flags.IntVar(&f.server.CIDLength, "cid-length", 0, "bytes of a connection id, 2 to 16 (default 6)")
@@ -123,6 +126,9 @@ func runCoapServer(cmd *cobra.Command, f *coapServerFlags) error {
 	privilege.WarnKeyFile(log, "private key", cfg.PrivateKey)
 	privilege.WarnKeyFile(log, "OSCORE contexts", cfg.OSCOREFile)
 	privilege.WarnKeyFile(log, "ticket secrets", cfg.TicketSecrets)
+	if cfg.Cluster != nil && cfg.Cluster.Security != nil {
+		privilege.WarnKeyFile(log, "secret of the cluster", cfg.Cluster.Security.File)
+	}
 	return f.handover.Run(cmd, log, func(ctx context.Context, k *handover.Store) error { return serveCoap(ctx, cmd.Context(), k, f, cfg) })
 }
 
@@ -175,6 +181,9 @@ func serveCoap(ctx, signalled context.Context, k *handover.Store, f *coapServerF
 func warnOfKeys(log *slog.Logger, server *node.Node, cfg *node.Config) {
 	if n, line := server.ShortKeys(); n > 0 {
 		log.Warn("keys of fewer than 16 bytes can be guessed (RFC 9257 section 6)", "file", cfg.PSKFile, "keys", n, "first_line", line, "remedy", "head -c 16 /dev/urandom | base64")
+	}
+	if server.ShortClusterSecret() {
+		log.Warn("the secret of the cluster has fewer than 16 bytes and can be guessed (RFC 9257 section 6)", "remedy", "head -c 16 /dev/urandom | base64")
 	}
 	if address := cfg.PublicDemo(); address != "" {
 		log.Warn("everybody knows the demo credentials, and other machines reach this address", "address", address, "remedy", "--psk-file, or --dtls 127.0.0.1:5784 for tests")

@@ -35,7 +35,7 @@ func californiumSwitches() []californiumSwitch {
 		{"plugtest", "serve the resources of Californium's plugtest server as well, in blocks of 64 bytes: on all listeners, or without one of --listen, --dtls, --listen-tcp and --listen-tls on ports 5683 and 5684; everybody may change what they hold", ""},
 		{"tcp", "CoAP over TCP and TLS at the addresses of --listen and --dtls as well", "no listeners for TCP and TLS"},
 		{"echo-delay", "/echo takes delay=1..60000, in milliseconds", ""},
-		{"dtls-cluster-mac", "", ""},
+		{"dtls-cluster-mac", "", "no code authenticates the datagrams that nodes forward, though their link is secured"},
 	}
 }
 
@@ -45,13 +45,11 @@ func californiumRefused() map[string]string {
 		restart = "a directory holds the DTLS sessions: --state DIR"
 		move    = "DTLS sessions stay on their host; there, weir coap upgrade and --state DIR keep them over a restart"
 	)
-	const list = "list the nodes: --dtls-cluster 'DTLS;MANAGEMENT;ID,---;MANAGEMENT-OF-THE-OTHER;ID-OF-THE-OTHER'"
+	const list = "--dtls-cluster 'DTLS;MANAGEMENT;ID' --dtls-cluster-group MANAGEMENT-OF-ANOTHER,... lets nodes find each other"
 	return map[string]string{
-		"dtls-cluster-group":          "nodes do not search for each other; " + list,
-		"dtls-cluster-group-security": "frames between nodes are not encrypted; give the management addresses a network of their own, and " + list,
-		"k8s-dtls-cluster":            "nodes are not read from Kubernetes; " + list,
-		"k8s-monitor":                 "write --metrics :PORT, which serves /readyz and /livez",
-		"k8s-restore":                 move, "local-restore": move, "other-restore": move, "restore-max-age": move,
+		"k8s-dtls-cluster": "nodes are not read from Kubernetes; " + list,
+		"k8s-monitor":      "write --metrics :PORT, which serves /readyz and /livez",
+		"k8s-restore":      move, "local-restore": move, "other-restore": move, "restore-max-age": move,
 		"store-file":       restart,
 		"store-max-age":    restart + "; --session-idle closes those that have been silent for so long",
 		"store-password64": restart + ", which belongs on a tmpfs: its files are not encrypted",
@@ -94,9 +92,6 @@ func (c *californiumOptions) check() error {
 		if c.given(name) {
 			return fmt.Errorf("--%s: %s", name, instead)
 		}
-	}
-	if on := c.on("dtls-cluster-mac"); on != nil && *on {
-		return fmt.Errorf("--dtls-cluster-mac: frames between nodes carry no MAC; give the management addresses a network of their own")
 	}
 	if c.given("oscore") && c.noOSCORE {
 		return fmt.Errorf("--oscore and --no-oscore exclude each other; remove one")

@@ -22,10 +22,14 @@ func configured(t *testing.T, args ...string) (node.Config, error) {
 
 // Every option of the help text of Californium's extended plugtest server is taken, or refused with what to do instead.
 func TestEveryCaliforniumOption(t *testing.T) {
+	const alone = "--dtls-cluster 127.0.0.1:15784;127.0.0.1:15884;1"
 	instead := map[string]string{
-		"--dtls-cluster-group :15884":           "--dtls-cluster",
-		"--dtls-cluster-group-security secret":  "--dtls-cluster",
-		"--dtls-cluster-mac":                    "network of their own",
+		"--dtls-cluster-group h:15884":          "add --dtls-cluster with this node",
+		"--dtls-cluster-group-security secret":  "add --dtls-cluster with this node",
+		"--dtls-cluster-mac":                    "there is no cluster",
+		alone + " --dtls-cluster-mac":           "--dtls-cluster-group-security",
+		alone + " --dtls-cluster-group :15884":  "names no host",
+		alone + " --dtls-cluster-group 15884":   "no address",
 		"--k8s-dtls-cluster :15784;:15884;5884": "--dtls-cluster",
 		"--k8s-monitor :8080":                   "--metrics",
 		"--k8s-restore :5884":                   "weir coap upgrade",
@@ -55,6 +59,8 @@ func TestEveryCaliforniumOption(t *testing.T) {
 		"--benchmark", "--no-benchmark", "--client-auth NONE", "--client-auth WANTED --trust-all", "--client-auth NEEDED --trust-all",
 		"--dtls-cluster :15784;localhost:15884;1,---;localhost:25884;2 --dtls-cluster-backward --no-dtls-cluster-mac",
 		"--dtls-cluster :15784;localhost:15884;1,---;localhost:25884;2 --no-dtls-cluster-backward",
+		alone + " --dtls-cluster-group localhost:25884,192.0.2.1:15884 --dtls-cluster-group-security secret --dtls-cluster-mac",
+		alone + " --dtls-cluster-group-security secret --no-dtls-cluster-mac",
 		"--dtls-only", "--interfaces lo", "--interfaces-pattern l.", "--external", "--no-external", "--loopback", "--ipv4", "--no-ipv6", "--ipv6",
 		"--plugtest", "--no-plugtest", "--tcp", "--no-tcp", "--trust-all", "--diagnose", "--echo-delay", "--no-echo-delay", "--no-oscore", "--oscore test", "--notify-interval 5[s]",
 		"--psk-file devices.psk",

@@ -4,11 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-lb/weir/internal/coap/cluster"
 	"github.com/weir-lb/weir/internal/coap/node"
 	"github.com/weir-lb/weir/internal/control/config"
 )
@@ -82,15 +80,8 @@ func (f *coapServerFlags) apply(cfg *node.Config, given func(string) bool) error
 			return fmt.Errorf("--trusted: %w", err)
 		}
 	}
-	if len(f.cluster) > 0 {
-		nodes, err := cluster.ParseNodes(strings.Join(f.cluster, ","))
-		if err != nil {
-			return fmt.Errorf("--dtls-cluster: %w", err)
-		}
-		if cfg.Cluster == nil {
-			cfg.Cluster = new(cluster.Config)
-		}
-		cfg.Cluster.Nodes = nodes
+	if err := f.members.apply(cfg, given); err != nil {
+		return err
 	}
 	if err := switches(cfg, &f.californium); err != nil {
 		return err
@@ -159,11 +150,8 @@ func switches(cfg *node.Config, c *californiumOptions) error {
 	if on := c.on("echo-delay"); on != nil {
 		cfg.EchoDelay = *on
 	}
-	if on := c.on("dtls-cluster-backward"); on != nil {
-		if cfg.Cluster == nil {
-			return errors.New("--no-dtls-cluster-backward: there is no cluster; add --dtls-cluster")
-		}
-		cfg.Cluster.Backward = on
+	if err := clusterSwitches(cfg, c); err != nil {
+		return err
 	}
 	if c.off("tcp") {
 		cfg.TCP, cfg.TLS = nil, nil

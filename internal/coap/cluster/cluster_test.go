@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/internal/coap/cluster/membership"
 	"github.com/weir-lb/weir/internal/dtls/engine"
 )
 
@@ -82,7 +83,7 @@ func TestForwardAndBackward(t *testing.T) {
 	}
 	reply := bytes.Repeat([]byte{0x17}, 30)
 	buf := append(make([]byte, engine.LinkHeadRoom), reply...)
-	start, ok := two.wrap(&two.counters[0], buf, engine.LinkHeadRoom, reply, client)
+	start, ok := two.wrap(&two.counters[0], buf, engine.LinkHeadRoom, reply, client, addr1)
 	if !ok {
 		t.Fatal("not returned through the router")
 	}
@@ -138,7 +139,7 @@ func TestStrangersRefused(t *testing.T) {
 func TestNoBackward(t *testing.T) {
 	off := false
 	c := open(t, 2, func(cfg *Config) { cfg.Backward = &off })
-	if _, ok := c.wrap(&c.counters[0], make([]byte, 128), engine.LinkHeadRoom, record, client); ok {
+	if _, ok := c.wrap(&c.counters[0], make([]byte, 128), engine.LinkHeadRoom, record, client, addr1); ok {
 		t.Fatal("returned through the router")
 	}
 }
@@ -155,7 +156,7 @@ func TestLiveness(t *testing.T) {
 		}
 	}
 	pong := func(now time.Duration) {
-		c.frame(&w, n, AppendPing(nil, Ping{Type: TypePong, Node: 2, State: StateUp}), addr2, now)
+		c.frame(&w, n, AppendPing(nil, Ping{Type: TypePong, Node: 2, State: membership.StateUp}), addr2, now)
 	}
 	run(time.Second)
 	if len(w.sent) != 1 || w.sent[0].to != addr2 || state() != Unknown || c.Ready() {
@@ -211,7 +212,7 @@ func TestAllocations(t *testing.T) {
 	if got := testing.AllocsPerRun(100, func() {
 		one.foreign(&w, &one.counters[0], 2, record, client)
 		two.frame(&w, &two.counters[0], in, addr1, time.Second)
-		two.wrap(&two.counters[0], buf, engine.LinkHeadRoom, record, client)
+		two.wrap(&two.counters[0], buf, engine.LinkHeadRoom, record, client, addr1)
 		one.frame(&w, &one.counters[0], out, addr2, time.Second)
 	}); got != 0 {
 		t.Fatalf("%v allocations for a forwarded record", got)

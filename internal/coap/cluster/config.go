@@ -3,10 +3,10 @@ package cluster
 import (
 	"fmt"
 	"net"
-	"net/netip"
 	"strconv"
 	"strings"
 
+	"github.com/weir-lb/weir/internal/coap/cluster/membership"
 	"github.com/weir-lb/weir/internal/keyerror"
 )
 
@@ -28,12 +28,36 @@ func (n Node) Own() bool { return n.DTLS != Foreign && n.DTLS != "" }
 
 // Config is the cluster part of a node's configuration.
 type Config struct {
-	Nodes    []Node `yaml:"nodes" bounds:"1 to 256 nodes"`     // own nodes and the others
-	Backward *bool  `yaml:"backward,omitempty" default:"true"` // replies return through the node that the request came through
+	Nodes []Node   `yaml:"nodes" bounds:"1 to 256 nodes"`                     // own nodes and the others
+	Group []string `yaml:"group,omitempty" default:"none" bounds:"HOST:PORT"` // management addresses at which further nodes are searched for
+	// Security: DTLS with a pre-shared key between the nodes. Without it nodes are told apart by their addresses alone.
+	Security *Security `yaml:"security,omitempty" default:"none"`
+	MAC      *bool     `yaml:"mac,omitempty" default:"true with security"` // a code authenticates forwarded datagrams
+	Backward *bool     `yaml:"backward,omitempty" default:"true"`          // replies return through the node that the request came through
 	// AcceptStrangers: take frames from any address, as Californium without security does. It makes the public port an open
 	// reflector: only for tests against such clusters.
 	AcceptStrangers bool `yaml:"accept_strangers,omitempty" default:"false"`
 }
+
+// Security is the pre-shared key of the link between nodes.
+type Security struct {
+	Identity string `yaml:"identity,omitempty" default:"dtls-mgmt"` // the same on all nodes
+	File     string `yaml:"file"`                                   // file of the secret in base64, or behind :0x in hexadecimal digits; the same on all nodes
+	Secret   []byte `yaml:"-"`                                      // that of File
+}
+
+// DefaultIdentity is what Californium's nodes use with a secret of the command line.
+const DefaultIdentity = "dtls-mgmt"
+
+func (s *Security) identity() string {
+	if s.Identity == "" {
+		return DefaultIdentity
+	}
+	return s.Identity
+}
+
+// UsesMAC reports whether a code authenticates frames, the default with Security.
+func (c *Config) UsesMAC() bool { return c.Security != nil && (c.MAC == nil || *c.MAC) }
 
 // ParseNodes reads the source document's notation, "dtls;management;id[,...]", for example
 // ":15784;localhost:15884;1,---;localhost:25884;2". A "---" in place of dtls is a node of another process.
@@ -92,6 +116,31 @@ func (c *Config) Validate() error {
 	if own == 0 {
 		return keyerror.Errorf("nodes", "all are %q; give the node of this process its DTLS address", Foreign)
 	}
+	return c.validateLink()
+}
+
+// validateLink checks how nodes find each other and what secures the link.
+func (c *Config) validateLink() error {
+	if len(c.Group) > membership.MaxGroup {
+		return keyerror.Errorf("group", "%d addresses, at most %d", len(c.Group), membership.MaxGroup)
+	}
+	for i, address := range c.Group {
+		at := fmt.Sprintf("group[%d]", i)
+		if err := checkHostPort(address); err != nil {
+			return keyerror.At(at, err)
+		}
+		if host, _, _ := net.SplitHostPort(address); host == "" {
+			return keyerror.Errorf(at, "%q names no host; write HOST:PORT", address)
+		}
+	}
+	switch {
+	case c.Security != nil && c.Security.File == "" && len(c.Security.Secret) == 0:
+		return keyerror.Errorf("security.file", "without a file there is no secret; make one with: head -c 16 /dev/urandom | base64")
+	case c.Security == nil && c.MAC != nil && *c.MAC:
+		return keyerror.Errorf("mac", "the code needs the keys of a secured link; set security (--dtls-cluster-group-security)")
+	case c.Security != nil && c.AcceptStrangers:
+		return keyerror.Errorf("accept_strangers", "it and security exclude each other; remove one")
+	}
 	return nil
 }
 
@@ -125,29 +174,4 @@ func portOf(s string) uint16 {
 	_, port, _ := net.SplitHostPort(s)
 	n, _ := strconv.ParseUint(port, 10, 16)
 	return uint16(n)
-}
-
-// resolve turns HOST:PORT into an address, IPv4 first as the source document's "localhost" means; an empty host is the
-// IPv4 wildcard.
-func resolve(s string) (netip.AddrPort, error) {
-	host, port, err := net.SplitHostPort(s)
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	number, err := strconv.ParseUint(port, 10, 16)
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	if host == "" {
-		return netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(number)), nil
-	}
-	udp, err := net.ResolveUDPAddr("udp", s)
-	if err != nil {
-		return netip.AddrPort{}, err
-	}
-	address := udp.AddrPort().Addr().Unmap()
-	if device, err := net.InterfaceByName(address.Zone()); err == nil {
-		address = address.WithZone(strconv.Itoa(device.Index)) // as in the node's own datagrams
-	}
-	return netip.AddrPortFrom(address, uint16(number)), nil
 }

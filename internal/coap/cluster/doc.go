@@ -11,9 +11,11 @@
 //	+------+-----------+-----+---------+----------+ +------+------------+-------+
 //
 // Port and address are the client's: in an "in" frame where the datagram came from, in an "out" frame where it has to go.
-// With a cluster MAC 8 bytes would follow the address; [ParseFrame] knows where, the MAC itself needs a secured link.
+// With a MAC, 8 bytes follow the address. On a secured link pings are DTLS application data. Package link has the sessions and keys,
+// package membership decides which nodes there are; Cluster ties both to the workers of an engine, which read an immutable view of
+// them for each datagram.
 //
-// Differences from the original, on purpose: frames and pings from addresses that are no configured node are refused and
+// Differences from the original, on purpose: frames and pings from addresses that are no node are refused and
 // counted (the original is an open reflector: anyone may have it emit bytes from its public port), an "in" frame is
 // never forwarded again, and node liveness is known with static membership too. A node that never answered a ping is
 // "unknown", not dead, because Californium's static mode does not answer.

@@ -4,6 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"net/netip"
+
+	"github.com/weir-lb/weir/internal/coap/cluster/link"
+	"github.com/weir-lb/weir/internal/coap/cluster/membership"
 )
 
 // First bytes on the management port. They are neither TLS content types nor the first byte of a CoAP message.
@@ -22,7 +25,8 @@ const (
 	// MinBody is the smallest datagram a frame may carry: shorter cannot be a record with a connection id.
 	MinBody = 26
 
-	macLength = 8
+	macLength  = link.MACLength
+	pingLength = 6
 )
 
 // Frame errors. They are sentinels because the receive path counts them by kind.
@@ -92,21 +96,11 @@ func ParseFrame(b []byte, withMAC bool) (Frame, error) {
 	return f, nil
 }
 
-// State is the sender's view of the cluster's start, the last byte of a ping or pong.
-type State byte
-
-// The states that Californium announces since 3.0.
-const (
-	StateStart       State = 0
-	StateUp          State = 1
-	StateInitialized State = 2
-)
-
 // Ping is a parsed type 60 or 61 message.
 type Ping struct {
-	Type  byte   // TypePing or TypePong
-	Node  uint32 // id of the sender
-	State State  // StateStart when the message has no state byte
+	Type  byte             // TypePing or TypePong
+	Node  uint32           // id of the sender
+	State membership.State // StateStart when the message has no state byte
 }
 
 // AppendPing appends the 6-byte form of p to b.
@@ -124,7 +118,7 @@ func ParsePing(b []byte) (Ping, bool) {
 	}
 	p := Ping{Type: b[0], Node: binary.LittleEndian.Uint32(b[1:5])}
 	if len(b) > 5 {
-		p.State = State(b[5])
+		p.State = membership.State(b[5])
 	}
 	return p, true
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"net/netip"
 	"testing"
+
+	"github.com/weir-lb/weir/internal/coap/cluster/membership"
 )
 
 // The bytes are what a Californium node was observed to send: client 127.0.0.1:36723, without and with MAC.
@@ -59,7 +61,7 @@ func TestFrameMinimum(t *testing.T) {
 }
 
 func TestPing(t *testing.T) {
-	b := AppendPing(nil, Ping{Type: TypePing, Node: 0x01020304, State: StateUp})
+	b := AppendPing(nil, Ping{Type: TypePing, Node: 0x01020304, State: membership.StateUp})
 	if hex.EncodeToString(b) != "3d0403020101" {
 		t.Fatalf("ping %x", b)
 	}
@@ -68,10 +70,10 @@ func TestPing(t *testing.T) {
 		want Ping
 		ok   bool
 	}{
-		{"3d0200000001", Ping{TypePing, 2, StateUp}, true},
-		{"3c0200000002", Ping{TypePong, 2, StateInitialized}, true},
-		{"3d02000000", Ping{TypePing, 2, StateStart}, true}, // 2.5.0
-		{"3d020000000199", Ping{TypePing, 2, StateUp}, true},
+		{"3d0200000001", Ping{TypePing, 2, membership.StateUp}, true},
+		{"3c0200000002", Ping{TypePong, 2, membership.StateInitialized}, true},
+		{"3d02000000", Ping{TypePing, 2, membership.StateStart}, true}, // 2.5.0
+		{"3d020000000199", Ping{TypePing, 2, membership.StateUp}, true},
 		{"3d020000", Ping{}, false},
 		{"3e0200000001", Ping{}, false},
 		{"", Ping{}, false},

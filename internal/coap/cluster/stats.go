@@ -17,16 +17,21 @@ type Stats struct {
 	MistakenIDs        uint64 `json:"mistaken_ids" metric:"_mistaken_ids_total" help:"Pings that announce this node's id, or another id than configured."`
 	RefusedTargets     uint64 `json:"refused_targets" metric:"_refused_targets_total" help:"Frames for loopback, this host, metadata services, or an address that is no single client."`
 	Strangers          uint64 `json:"strangers" metric:"_strangers_total" help:"Messages on the internal socket from an address that is no node."`
-	Malformed          uint64 `json:"malformed" metric:"_malformed_total" help:"Messages on the internal socket that are neither frame nor ping."`
+	Malformed          uint64 `json:"malformed" metric:"_malformed_total" help:"Messages on the internal socket that are neither frame nor ping, or are a ping that is not encrypted though the link is secured."`
+
+	LinkSessions   uint64 `json:"link_sessions" metric:"_link_sessions" help:"Nodes with a DTLS session of the secured link."`
+	LinkHandshakes uint64 `json:"link_handshakes" metric:"_link_handshakes_total" help:"DTLS handshakes of the secured link that were completed."`
+	LinkFailed     uint64 `json:"link_failed" metric:"_link_failed_total" help:"DTLS handshakes of the secured link that were refused, or got no answer."`
+	LinkRefused    uint64 `json:"link_refused" metric:"_link_refused_total" help:"DTLS records of the secured link that did not open, or were of no node."`
 }
 
 // counters is one worker's share, padded to cache lines of its own.
 type counters struct {
 	forwarded, backwarded, processedForwarded, sentBackwarded atomic.Uint64
-	droppedForward, droppedBackward                           atomic.Uint64
+	droppedForward, droppedBackward, badForward, badBackward  atomic.Uint64
 	pingsReceived, pingsSent, mistakenIDs                     atomic.Uint64
 	strangers, malformed, refusedTargets                      atomic.Uint64
-	_                                                         [4 * 8]byte
+	_                                                         [2 * 8]byte
 }
 
 // Stats adds up the workers' counters.
@@ -40,12 +45,18 @@ func (c *Cluster) Stats() Stats {
 		s.SentBackwarded += n.sentBackwarded.Load()
 		s.DroppedForward += n.droppedForward.Load()
 		s.DroppedBackward += n.droppedBackward.Load()
+		s.BadForward += n.badForward.Load()
+		s.BadBackward += n.badBackward.Load()
 		s.ManagementReceived += n.pingsReceived.Load()
 		s.ManagementSent += n.pingsSent.Load()
 		s.MistakenIDs += n.mistakenIDs.Load()
 		s.RefusedTargets += n.refusedTargets.Load()
 		s.Strangers += n.strangers.Load()
 		s.Malformed += n.malformed.Load()
+	}
+	if c.links != nil {
+		l := c.links.Stats()
+		s.LinkSessions, s.LinkHandshakes, s.LinkFailed, s.LinkRefused = l.Sessions, l.Handshakes, l.Failed, l.Refused
 	}
 	return s
 }

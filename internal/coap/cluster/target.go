@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Frames are not authenticated. Therefore a frame must not make the node send to addresses that its network protects from
+// Frames are authenticated by nothing but a MAC, which a cluster may do without. Therefore a frame must not make the node send to addresses that its network protects from
 // strangers: loopback, the host's own addresses, instance metadata services, and broadcast and multicast addresses.
 
 // ownEvery is how often the host's addresses are read again.
@@ -24,8 +24,8 @@ var (
 
 // targets decides which client addresses frames may name. Safe for concurrent use.
 type targets struct {
-	loopback bool      // the nodes talk over loopback, so that clients may be there, too
-	ports    [2]uint16 // of our own sockets: public and management
+	loopback atomic.Bool // the nodes talk over loopback, so that clients may be there, too
+	ports    [2]uint16   // of our own sockets: public and management
 	own      atomic.Pointer[map[netip.Addr]struct{}]
 	read     time.Duration // when own was read; of the first worker
 	list     func() []netip.Addr
@@ -60,7 +60,7 @@ func (t *targets) possible(client netip.AddrPort) bool {
 	case a.IsLinkLocalUnicast(): // of whichever link; 169.254.169.254 is one of them
 		return false
 	case a.IsLoopback():
-		return t.loopback && !t.isOurs(client.Port())
+		return t.loopback.Load() && !t.isOurs(client.Port())
 	}
 	if within, ok := ipv4Within(a); ok {
 		return t.possible(netip.AddrPortFrom(within, client.Port()))

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/weir-lb/weir/internal/coap/cluster/membership"
 )
 
 // away is a cluster whose nodes are on several hosts; this one has the addresses 192.0.2.1 and 2001:db8::1.
@@ -27,8 +29,8 @@ func away(t *testing.T) *Cluster {
 func frames(c *Cluster, client string) (in, out bool) {
 	var w worker
 	var from netip.AddrPort
-	for _, m := range c.members {
-		from = m.address
+	for address := range c.view.Load().byAddr {
+		from = address
 	}
 	for _, kind := range []byte{TypeIn, TypeOut} {
 		c.frame(&w, &c.counters[0], append(AppendHeader(nil, kind, netip.MustParseAddrPort(client)), record...), from, 0)
@@ -102,7 +104,7 @@ func TestOwnAddressesAreReadAgain(t *testing.T) {
 	for _, step := range []struct {
 		at   time.Duration
 		want bool
-	}{{time.Second, true}, {ownEvery - 1, true}, {ownEvery, false}} {
+	}{{time.Second, true}, {ownEvery - 1, true}, {ownEvery + membership.TickEvery, false}} {
 		c.tick(&w, &c.counters[0], step.at)
 		if _, out := frames(c, "192.0.2.77:5000"); out != step.want {
 			t.Errorf("after %v: sent %t", step.at, out)

@@ -40,6 +40,9 @@ func (c *Config) CheckCredentials() error {
 	if _, err := loadTicketSecrets(c.TicketSecrets); err != nil {
 		return err
 	}
+	if _, err := c.clusterWithSecret(); err != nil {
+		return err
+	}
 	files := c.files()
 	if _, err := files.Load(time.Now()); err != nil {
 		return err

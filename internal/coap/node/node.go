@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -143,28 +142,6 @@ func (n *Node) openAll(text string, secure, plugtest bool, open func(*listener, 
 	return nil
 }
 
-// openCluster opens a listener for each own node of the cluster.
-func (n *Node) openCluster() error {
-	if n.cfg.Cluster == nil {
-		return nil
-	}
-	for _, own := range n.cfg.Cluster.Own() {
-		members, err := cluster.New(*n.cfg.Cluster, own.ID, n.cfg.Log.With("node", own.ID))
-		if err != nil {
-			return fmt.Errorf("cluster: %w", err)
-		}
-		l := &listener{secure: true, nodeID: &own.ID, cluster: members, profile: n.cfg.Plugtest}
-		address, err := resolve(own.DTLS)
-		if err != nil {
-			return fmt.Errorf("cluster node %d: %w", own.ID, err)
-		}
-		if err := n.listen(l, address); err != nil {
-			return fmt.Errorf("cluster node %d: %w", own.ID, err)
-		}
-	}
-	return nil
-}
-
 // listen opens the engine of one listener.
 func (n *Node) listen(l *listener, addr netip.AddrPort) (err error) {
 	n.prepare(l)
@@ -183,7 +160,7 @@ func (n *Node) listen(l *listener, addr netip.AddrPort) (err error) {
 		cfg.CIDs = engine.ByteOwnerCIDs(n.cfg.CIDLength, owner)
 	}
 	if l.cluster != nil {
-		cfg.Cluster, cfg.Link = l.cluster, l.cluster.Link()
+		cfg.Cluster, cfg.Link, cfg.LinkHeader = l.cluster, l.cluster.Link(), l.cluster.HeaderLength()
 	}
 	l.stored = n.storedName(l, addr.String())
 	n.takeOver(l, &cfg)
@@ -371,25 +348,4 @@ func (n *Node) LogStart(log *slog.Logger) {
 		}
 		log.Info("listening", attributes...)
 	}
-}
-
-// clusters returns the clusters of the own nodes.
-func (n *Node) clusters() []*cluster.Cluster {
-	var all []*cluster.Cluster
-	for _, l := range n.listeners {
-		if l.cluster != nil {
-			all = append(all, l.cluster)
-		}
-	}
-	return slices.Clip(all)
-}
-
-// Ready reports nil when every cluster node of this process considers its cluster up, and always outside of a cluster.
-func (n *Node) Ready() error {
-	for _, c := range n.clusters() {
-		if !c.Ready() {
-			return errors.New("cluster is not complete")
-		}
-	}
-	return nil
 }

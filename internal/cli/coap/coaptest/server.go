@@ -90,6 +90,24 @@ func (s *Server) Get(path string) string {
 	return string(body)
 }
 
+// AwaitReady waits until the server is ready, or for long.
+func (s *Server) AwaitReady() {
+	s.t.Helper()
+	for end := time.Now().Add(60 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		response, err := http.Get("http://" + s.admin + "/readyz")
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode == http.StatusOK {
+			return
+		}
+		if time.Now().After(end) {
+			s.t.Fatalf("not ready: %s\n%s", response.Status, s.Get("/status"))
+		}
+	}
+}
+
 // Metric returns the sum of a metric over all listeners.
 func (s *Server) Metric(name string) (sum float64) {
 	s.t.Helper()

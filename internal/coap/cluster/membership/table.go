@@ -201,6 +201,12 @@ func (t *Table) Members() []Member {
 	return all
 }
 
+// Holds reports whether the node id is at an address.
+func (t *Table) Holds(addr netip.AddrPort, id uint32) bool {
+	e := t.entries[addr]
+	return e != nil && e.known && e.id == id
+}
+
 // Generation changes whenever Members lists other nodes or addresses.
 func (t *Table) Generation() uint64 { return t.generation }
 

@@ -1,0 +1,103 @@
+package coap
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/weir-lb/weir/internal/coap/cluster"
+	"github.com/weir-lb/weir/internal/coap/node"
+)
+
+// Environment variables of the secret between nodes, those of Californium.
+const (
+	identityVariable = "DTLS_CID_MGMT_IDENTITY"
+	secretVariable   = "DTLS_CID_MGMT_SECRET_BASE64"
+)
+
+// clusterFlags say which nodes the cluster has, and with which secret.
+type clusterFlags struct {
+	nodes  []string
+	group  []string
+	secret string
+}
+
+func (f *clusterFlags) add(flags *pflag.FlagSet) {
+	flags.StringArrayVar(&f.nodes, "dtls-cluster", nil, "nodes of the cluster, DTLS;MANAGEMENT;ID,...; may be repeated")
+	flags.StringSliceVar(&f.group, "dtls-cluster-group", nil, "management addresses at which further nodes of the cluster are searched for, HOST:PORT,...")
+	flags.StringVar(&f.secret, "dtls-cluster-group-security", "", "secret that secures the link between nodes, the same on all; every user of this host can read it here, unlike the environment variables "+identityVariable+" and "+secretVariable)
+}
+
+// apply enters the flags that were given, and the environment variables.
+func (f *clusterFlags) apply(cfg *node.Config, given func(string) bool) error {
+	if len(f.nodes) > 0 {
+		nodes, err := cluster.ParseNodes(strings.Join(f.nodes, ","))
+		if err != nil {
+			return fmt.Errorf("--dtls-cluster: %w", err)
+		}
+		if cfg.Cluster == nil {
+			cfg.Cluster = new(cluster.Config)
+		}
+		cfg.Cluster.Nodes = nodes
+	}
+	for _, name := range []string{"dtls-cluster-group", "dtls-cluster-group-security"} {
+		if given(name) && cfg.Cluster == nil {
+			return fmt.Errorf("--%s: there is no cluster; add --dtls-cluster with this node", name)
+		}
+	}
+	if cfg.Cluster == nil {
+		return nil
+	}
+	if given("dtls-cluster-group") {
+		cfg.Cluster.Group = f.group
+	}
+	switch {
+	case given("dtls-cluster-group-security") && f.secret == "":
+		return errors.New("--dtls-cluster-group-security: the secret is empty; make one with: head -c 16 /dev/urandom | base64")
+	case given("dtls-cluster-group-security"):
+		cfg.Cluster.Security = &cluster.Security{Identity: cluster.DefaultIdentity, Secret: []byte(f.secret)}
+	case cfg.Cluster.Security == nil:
+		return environmentSecurity(cfg.Cluster)
+	}
+	return nil
+}
+
+// environmentSecurity takes identity and secret from the environment, if they are there.
+func environmentSecurity(cfg *cluster.Config) error {
+	identity, text := os.Getenv(identityVariable), os.Getenv(secretVariable)
+	switch {
+	case identity == "" && text == "":
+		return nil
+	case text == "":
+		return fmt.Errorf("%s is set, but %s is not; set both or none", identityVariable, secretVariable)
+	case identity == "":
+		return fmt.Errorf("%s is set, but %s is not; set both or none", secretVariable, identityVariable)
+	}
+	secret, err := base64.StdEncoding.DecodeString(text)
+	if err != nil || len(secret) == 0 {
+		return fmt.Errorf("%s is no base64; make a secret with: head -c 16 /dev/urandom | base64", secretVariable)
+	}
+	cfg.Security = &cluster.Security{Identity: identity, Secret: secret}
+	return nil
+}
+
+// clusterSwitches takes Californium's switches of the cluster.
+func clusterSwitches(cfg *node.Config, c *californiumOptions) error {
+	for _, s := range []struct{ name, given string }{{"dtls-cluster-backward", "--no-dtls-cluster-backward"}, {"dtls-cluster-mac", "--dtls-cluster-mac"}} {
+		on := c.on(s.name)
+		switch {
+		case on == nil:
+		case cfg.Cluster == nil:
+			return fmt.Errorf("%s: there is no cluster; add --dtls-cluster", s.given)
+		case s.name == "dtls-cluster-mac":
+			cfg.Cluster.MAC = on
+		default:
+			cfg.Cluster.Backward = on
+		}
+	}
+	return nil
+}

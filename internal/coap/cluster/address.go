@@ -1,0 +1,140 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/weir-lb/weir/internal/coap/cluster/membership"
+	"github.com/weir-lb/weir/internal/keyerror"
+)
+
+// spec resolves the names of the configuration. It sets the address of the own node.
+func (c *Cluster) spec(cfg *Config) (s membership.Spec, err error) {
+	s = membership.Spec{Self: c.self, Open: c.open || c.strangers}
+	found := false
+	for i, n := range cfg.Nodes {
+		at := fmt.Sprintf("nodes[%d]", i)
+		address, err := resolve(n.Management)
+		if err != nil {
+			return s, keyerror.At(at+".management", err)
+		}
+		if n.ID != c.self {
+			if address.Addr().IsUnspecified() { // another own node of this process that binds every interface
+				address = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), address.Port())
+			}
+			s.Fixed = append(s.Fixed, membership.Node{ID: n.ID, Addr: address})
+			continue
+		}
+		if !n.Own() {
+			return s, keyerror.Errorf(at, "node %d is %q, but this process is to run it", c.self, Foreign)
+		}
+		found = true
+		if host, _, _ := net.SplitHostPort(n.Management); host == "" && cfg.Security == nil {
+			address = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), address.Port())
+		}
+		c.address, c.targets.ports = address, [2]uint16{portOf(n.DTLS), address.Port()}
+	}
+	if !found {
+		return s, keyerror.Errorf("nodes", "there is no node %d", c.self)
+	}
+	if s.Group, err = c.group(cfg.Group); err != nil {
+		return s, err
+	}
+	return s, c.reaches(cfg, &s)
+}
+
+// reaches refuses a link that is bound to loopback by default while other nodes are elsewhere.
+func (c *Cluster) reaches(cfg *Config, s *membership.Spec) error {
+	for i, n := range cfg.Nodes {
+		if host, _, _ := net.SplitHostPort(n.Management); n.ID != c.self || host != "" || cfg.Security != nil {
+			continue
+		}
+		others := slices.Clone(s.Group)
+		for _, node := range s.Fixed {
+			others = append(others, node.Addr)
+		}
+		for _, other := range others {
+			if !other.Addr().IsLoopback() {
+				return keyerror.Errorf(fmt.Sprintf("nodes[%d].management", i),
+					"%q is bound to loopback, because the link is not secured, and %s is not there; set security (--dtls-cluster-group-security), or name the address to bind, such as 0.0.0.0%s",
+					n.Management, other, n.Management)
+			}
+		}
+	}
+	return nil
+}
+
+// resolveTime is how long the names of the group may take to resolve, all together.
+const resolveTime = 10 * time.Second
+
+// group resolves the addresses at which other nodes are searched for: every one that a name has. The own address is left out.
+func (c *Cluster) group(texts []string) (all []netip.AddrPort, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), resolveTime)
+	defer cancel()
+	seen := map[netip.AddrPort]bool{}
+	for i, text := range texts {
+		host, port, err := net.SplitHostPort(text)
+		if err != nil {
+			return nil, keyerror.At(fmt.Sprintf("group[%d]", i), err)
+		}
+		number, err := strconv.ParseUint(port, 10, 16)
+		if err != nil {
+			return nil, keyerror.At(fmt.Sprintf("group[%d]", i), err)
+		}
+		addresses, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+		if err != nil {
+			return nil, keyerror.At(fmt.Sprintf("group[%d]", i), err)
+		}
+		for _, address := range addresses {
+			a := netip.AddrPortFrom(zoneIndex(address.Unmap()), uint16(number))
+			if host == "localhost" && !a.Addr().Is4() || seen[a] || c.isOwn(a) {
+				continue
+			}
+			seen[a] = true
+			all = append(all, a)
+		}
+	}
+	return all, nil
+}
+
+// isOwn reports whether an address is that of the own management socket.
+func (c *Cluster) isOwn(a netip.AddrPort) bool {
+	if a.Port() != c.address.Port() {
+		return false
+	}
+	return a.Addr() == c.address.Addr() || c.address.Addr().IsUnspecified() && (a.Addr().IsLoopback() || c.targets.isOwn(a.Addr()))
+}
+
+// resolve turns HOST:PORT into an address, IPv4 first as the source document's "localhost" means; an empty host is the
+// IPv4 wildcard.
+func resolve(s string) (netip.AddrPort, error) {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	number, err := strconv.ParseUint(port, 10, 16)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	if host == "" {
+		return netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(number)), nil
+	}
+	udp, err := net.ResolveUDPAddr("udp", s)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	return netip.AddrPortFrom(zoneIndex(udp.AddrPort().Addr().Unmap()), uint16(number)), nil
+}
+
+// zoneIndex writes the zone of an address as a number, as it is in a node's own datagrams.
+func zoneIndex(address netip.Addr) netip.Addr {
+	if device, err := net.InterfaceByName(address.Zone()); err == nil {
+		return address.WithZone(strconv.Itoa(device.Index))
+	}
+	return address
+}
