@@ -19,20 +19,22 @@ import (
 
 // Attack is a flood from one interface, in whole IPv4 frames whose sources need not be ours.
 type Attack struct {
-	Kind       string
-	Interface  string
-	Gateway    string // MAC of the next hop
-	To         netip.AddrPort
-	Sources    netip.Prefix // spoofed
-	Addresses  int          // so many, spread over Sources; 0: all
-	CID        []byte       // of forged records
-	Flows      int          // of known flows: how many
-	Rate       float64      // frames a second; 0: as many as can be
-	Duration   time.Duration
-	Frames     uint64        // end earlier, after so many; 0: do not
-	Debt       time.Duration // how much of what it is late with the sender makes up for; 0: maximumDebt
-	GatewayMAC [6]byte
-	SourceMAC  [6]byte
+	Kind      string
+	Interface string
+	Gateway   string // MAC of the next hop
+	To        netip.AddrPort
+	Sources   netip.Prefix // spoofed
+	Addresses int          // so many, spread over Sources; 0: all
+	CID       []byte       // of forged records
+	// Certificates: ClientHellos offer a suite with certificates instead of one with a pre-shared key.
+	Certificates bool
+	Flows        int     // of known flows: how many
+	Rate         float64 // frames a second; 0: as many as can be
+	Duration     time.Duration
+	Frames       uint64        // end earlier, after so many; 0: do not
+	Debt         time.Duration // how much of what it is late with the sender makes up for; 0: maximumDebt
+	GatewayMAC   [6]byte
+	SourceMAC    [6]byte
 }
 
 // Attacked is what was sent.

@@ -25,6 +25,7 @@ const (
 	attackFirst     = "first-fragments" // first fragments whose others never come
 	attackLater     = "later-fragments" // later fragments whose first ones never come
 	attackHalfOpen  = "dtls-half-open"  // ClientHellos with a returned cookie, then silence
+	attackHello     = "dtls-hello"      // ClientHellos whose cookie does not come back
 	attackForged    = "dtls-forged"     // records with an observed connection id
 	attackAllocate  = "turn-allocate"   // unauthenticated Allocate requests
 	attackSetUp     = "turn-set-up"     // Allocate requests of one address that are authenticated when asked to
@@ -41,7 +42,7 @@ const (
 
 // attackKinds names them.
 func attackKinds() []string {
-	return []string{attackUDPFlows, attackSYN, attackFirst, attackLater, attackHalfOpen, attackForged, attackAllocate, attackSetUp, attackKnown}
+	return []string{attackUDPFlows, attackSYN, attackFirst, attackLater, attackHalfOpen, attackHello, attackForged, attackAllocate, attackSetUp, attackKnown}
 }
 
 // frames builds the frames of an attack. They are IPv4.
@@ -90,7 +91,7 @@ func (f *frames) next(buffer []byte) []byte {
 	case attackLater:
 		frame := f.udp(buffer, from, make([]byte, 24))
 		return f.fragment(frame, 185, false)
-	case attackHalfOpen:
+	case attackHalfOpen, attackHello:
 		return f.udp(buffer, from, f.clientHello(from, nil))
 	case attackForged:
 		return f.udp(buffer, from, f.forged())
@@ -143,6 +144,19 @@ func (f *frames) fragment(frame []byte, offset uint16, more bool) []byte {
 	return frame
 }
 
+// helloExtensions are those of each ClientHello; certificateExtensions, those with which a server signs its answer.
+var (
+	helloExtensions = []byte{
+		0, 54, 0, 1, 0, // connection_id, of no bytes (RFC 9146)
+		0, 23, 0, 0, // extended_master_secret
+	}
+	certificateExtensions = []byte{
+		0, 10, 0, 4, 0, 2, 0, 23, // supported_groups: secp256r1
+		0, 11, 0, 2, 1, 0, // ec_point_formats: uncompressed
+		0, 13, 0, 4, 0, 2, 4, 3, // signature_algorithms: ecdsa_secp256r1_sha256
+	}
+)
+
 // clientHello is that of a client of this address, whose random follows from it: the cookie binds both.
 func (f *frames) clientHello(from netip.AddrPort, cookie []byte) []byte {
 	address := from.Addr().As4()
@@ -153,12 +167,15 @@ func (f *frames) clientHello(from netip.AddrPort, cookie []byte) []byte {
 	}
 	body = append(body, 0, byte(len(cookie)))
 	body = append(body, cookie...)
+	suite, extensions := byte(0xa8), slices.Clone(helloExtensions) // TLS_PSK_WITH_AES_128_CCM_8
+	if f.attack.Certificates {
+		suite, extensions = 0xae, append(extensions, certificateExtensions...) // TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8
+	}
 	body = append(body,
-		0, 4, 0xc0, 0xa8, 0x00, 0xff, // TLS_PSK_WITH_AES_128_CCM_8 and the signal of secure renegotiation
+		0, 4, 0xc0, suite, 0x00, 0xff, // and the signal of secure renegotiation
 		1, 0, // no compression
-		0, 9, // extensions
-		0, 54, 0, 1, 0, // connection_id, of no bytes (RFC 9146)
-		0, 23, 0, 0) // extended_master_secret
+		0, byte(len(extensions)))
+	body = append(body, extensions...)
 	sequence := byte(0)
 	if cookie != nil {
 		sequence = 1

@@ -75,7 +75,8 @@ func (k *floodKind) attack() string {
 // floodKinds are in the order of their rows. Rates are ten times those of the review that found the weaknesses.
 func floodKinds() []floodKind {
 	return []floodKind{
-		{name: attackHalfOpen, about: "DTLS handshakes from 4 addresses that return the cookie, then fall silent: 3,000/s", groups: []string{groupDTLS}, rate: 3000, small: true, addresses: 4},
+		{name: attackHalfOpen, about: "DTLS handshakes from 4 addresses that return the cookie, then fall silent: 3,000/s", groups: []string{groupDTLS, groupCertificates}, rate: 3000, small: true, addresses: 4},
+		{name: attackHello, about: "ClientHellos from spoofed addresses, whose cookie does not come back: 20,000/s", groups: []string{groupDTLS, groupCertificates}, rate: 20000},
 		{name: floodIdentity, about: "10,880 DTLS handshakes of one identity against sleeping sessions, 1,000 of which have room", groups: []string{groupDTLS}, rate: 10880},
 		{name: attackForged, about: "forged records with an observed connection id from spoofed addresses: 160,000/s in 5,000 datagrams", groups: []string{groupDTLS}, rate: 5000, small: true},
 		{name: attackUDPFlows, about: "one datagram of each of 4,000 new spoofed flows a second", groups: []string{groupBalancer, groupSteered}, rate: 4000},
@@ -185,6 +186,8 @@ type floodClients struct {
 	wholeLost         uint64 // of these, those that were not just answered late, where a queue for fragments keeps them
 	fragmented        uint64 // datagrams in two fragments
 	fragmentsLost     uint64
+	returned          uint64 // cookies that the flood returned
+	signatures        uint64 // that the flood cost
 	why               []string
 }
 
@@ -207,6 +210,8 @@ const (
 	figureWholeLost      = "whole lost"
 	figureFragmented     = "fragmented"
 	figureFragmentsLost  = "fragmented lost"
+	figureReturned       = "cookies returned"
+	figureSignatures     = "signatures"
 	figureResidentBefore = "resident before"
 	figureResidentMax    = "resident max"
 	figureResidentAfter  = "resident after"
@@ -377,6 +382,10 @@ func (r *floodRun) fill(result *measure.Result, offered, reached float64) {
 		{Name: figureWholeLost, Value: float64(c.wholeLost)},
 		{Name: figureFragmented, Value: float64(c.fragmented)},
 		{Name: figureFragmentsLost, Value: float64(c.fragmentsLost)},
+	}
+	if r.target.certificates {
+		result.Figures = append(result.Figures, measure.Figure{Name: figureReturned, Value: float64(c.returned)}, measure.Figure{Name: figureSignatures, Value: float64(c.signatures)})
+		r.note(fmt.Sprintf("%d signatures for %d returned cookies", c.signatures, c.returned))
 	}
 	result.Requests, result.Errors = c.newOK, c.newAll-min(c.newOK, c.newAll)
 	if len(r.notes) > 0 {

@@ -77,7 +77,8 @@ func (r *floodRun) bound(entries int) int {
 
 // send runs an [Attack] of this flood.
 func (r *floodRun) send(ctx context.Context, cid []byte) (offered, reached float64, err error) {
-	sent, err := r.attack(ctx, Attack{Kind: r.flood.attack(), Rate: r.rate(), Addresses: r.flood.addresses, CID: cid})
+	sent, err := r.attack(ctx, Attack{Kind: r.flood.attack(), Rate: r.rate(), Addresses: r.flood.addresses, CID: cid, Certificates: r.target.certificates})
+	r.clients.returned = sent.Done
 	if sent.Longest > 500*time.Millisecond {
 		r.note(fmt.Sprintf("the generator did not run for %v", sent.Longest.Round(time.Millisecond)))
 	}
@@ -147,21 +148,21 @@ func (r *floodRun) oneIdentity(ctx context.Context, uri string) (offered, reache
 	limited, cancel := context.WithTimeout(ctx, 2*r.config.Duration)
 	defer cancel()
 	wanted := int(r.rate())
-	before, started := r.sessions(ctx), time.Now()
+	before, started := r.counter(ctx, "handshakes"), time.Now()
 	cmd := coapBench(r.config.Binary, uri, wanted, "--sockets", "shared", "--identity", "cali.flood", "--requests", "1", "--quiet")
 	stats, err := coapResult(limited, r.Running, r.Host("attacker"), cmd)
 	elapsed := time.Since(started).Seconds()
 	done := float64(stats.Handshakes)
 	if err != nil { // it ended without a report; the server has counted
-		done = r.sessions(ctx) - before
+		done = r.counter(ctx, "handshakes") - before
 		r.note("the flood did not end in time")
 	}
 	r.note(fmt.Sprintf("%.0f of %d handshakes in %.1f s", done, wanted, elapsed))
 	return float64(wanted) / elapsed, done / elapsed, ctx.Err()
 }
 
-// sessions is how many handshakes a Weir server has completed; 0 for another.
-func (r *floodRun) sessions(ctx context.Context) float64 {
+// counter is how many handshakes, or what else its DTLS engine counts, a Weir server has completed; 0 for another.
+func (r *floodRun) counter(ctx context.Context, what string) float64 {
 	if len(r.Daemons) == 0 {
 		return 0
 	}
@@ -169,7 +170,7 @@ func (r *floodRun) sessions(ctx context.Context) float64 {
 	if err != nil {
 		return 0
 	}
-	return programs.ParseMetrics(text)["weir_coap_engine_handshakes_total"]
+	return programs.ParseMetrics(text)["weir_coap_engine_"+what+"_total"]
 }
 
 // floodFlows has flows that were there before, new ones, and datagrams in fragments.

@@ -69,6 +69,9 @@ func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err
 	if err := programs.Sleep(ctx, moveWait); err != nil {
 		return 0, 0, err
 	}
+	if r.target.certificates {
+		r.clients.signatures = uint64(r.counter(ctx, "signatures"))
+	}
 	r.clients.movesDue = floodMovers * uint64(max(0, time.Since(started)/moveEvery-1))
 	stopMovers()
 	m := <-moved

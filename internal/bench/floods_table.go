@@ -72,6 +72,11 @@ func floodMissed(r *measure.Result, quick bool) (missed []string) {
 	if n := value(figureFragmentsLost); n > spared*value(figureFragmented) {
 		missed = append(missed, fmt.Sprintf("%.0f of %.0f fragmented datagrams lost", n, value(figureFragmented)))
 	}
+	if cookies, made := value(figureReturned), value(figureSignatures); made > cookies {
+		missed = append(missed, fmt.Sprintf("%.0f signatures for %.0f returned cookies", made, cookies))
+	} else if made < cookies/2 {
+		missed = append(missed, fmt.Sprintf("only %.0f signatures for %.0f returned cookies: not a flood of handshakes with certificates", made, cookies))
+	}
 	if grown := value(figureResidentMax) - value(figureResidentBefore); grown > aimMemory {
 		missed = append(missed, fmt.Sprintf("memory grew by %.0f MB", grown/1e6))
 	}

@@ -96,9 +96,11 @@ type floodTarget struct {
 	apart       bool   // has a queue for fragments alone: a flood of them costs no whole packet
 	vipAtServer bool
 	marks       bool
-	tools       []string
-	available   func() error // nil: always
-	start       func(*floodRun, context.Context) error
+	// certificates: the flood makes the server use its certificate, and the signatures that this costs are counted.
+	certificates bool
+	tools        []string
+	available    func() error // nil: always
+	start        func(*floodRun, context.Context) error
 }
 
 // floodTargets are in the order of their rows.
@@ -112,6 +114,10 @@ func floodTargets() []floodTarget {
 	}
 	return []floodTarget{
 		{name: "coap", group: groupDTLS, clients: clientsDTLS, about: "weir coap server, one worker, 1000 sessions", start: (*floodRun).startCoap},
+		{
+			name: "coap-x509", group: groupCertificates, clients: clientsDTLS, certificates: true, about: "the same with a certificate, which the flood wants",
+			start: (*floodRun).startCoapCertificate,
+		},
 		{name: "scandium", group: groupDTLS, clients: clientsDTLS, peer: true, about: "Californium's DTLS server, 1000 connections", available: scandiumFound, start: (*floodRun).startScandium},
 		{name: "udp", group: groupBalancer, clients: clientsFlows, about: "weir nat, 10000 entries", start: (*floodRun).startNAT},
 		{
@@ -150,11 +156,13 @@ const targetConntrack = "conntrack"
 
 // Groups of targets.
 const (
-	groupDTLS     = "dtls"
-	groupBalancer = "balancer"
-	groupSteered  = "steered"
-	groupTURN     = "turn"
-	groupAdmin    = "admin"
+	groupDTLS = "dtls"
+	// groupCertificates has the floods that begin handshakes.
+	groupCertificates = "certificates"
+	groupBalancer     = "balancer"
+	groupSteered      = "steered"
+	groupTURN         = "turn"
+	groupAdmin        = "admin"
 )
 
 // part starts our own binary in a namespace and waits until it is at work. It is what is measured.
@@ -193,8 +201,24 @@ func (r *floodRun) respond(at netip.AddrPort) error {
 }
 
 func (r *floodRun) startCoap(ctx context.Context) error {
+	return r.coapServer(ctx)
+}
+
+// coapServer runs the server with more options.
+func (r *floodRun) coapServer(ctx context.Context, more ...string) error {
 	r.entry = netip.AddrPortFrom(floodsServer, floodsPort)
-	return r.part(ctx, "server", "coap", "coap", "server", "--no-supervisor", "--workers", "1", "--max-sessions", strconv.Itoa(r.bound(floodsSessions)), "--dtls-only", "--dtls", r.entry.String())
+	args := []string{"coap", "server", "--no-supervisor", "--workers", "1", "--max-sessions", strconv.Itoa(r.bound(floodsSessions)), "--dtls-only", "--dtls", r.entry.String()}
+	return r.part(ctx, "server", "coap", append(args, more...)...)
+}
+
+// startCoapCertificate runs the server with a certificate of its own. The real clients have pre-shared keys, so that each signature
+// is one of the flood.
+func (r *floodRun) startCoapCertificate(ctx context.Context) error {
+	folder := filepath.Join(r.Dir, "certificates")
+	if text, err := exec.CommandContext(ctx, r.config.Binary, "coap", "certs", folder).CombinedOutput(); err != nil { //nolint:gosec // our own binary
+		return fmt.Errorf("certificates of the server: %w: %s", err, text)
+	}
+	return r.coapServer(ctx, "--demo-credentials", "--certificate", filepath.Join(folder, "server.pem"), "--private-key", filepath.Join(folder, "server-key.pem"))
 }
 
 // startSteered runs a node behind the kernel data path, which finds it by the connection id.

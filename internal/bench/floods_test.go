@@ -178,7 +178,7 @@ func TestAttackValidate(t *testing.T) {
 
 // The cells that words name, and what is refused.
 func TestFloodsConfig(t *testing.T) {
-	for only, want := range map[string]int{"": 30, "syn": 7, "coap": 3, "udp-flows/nat-xdp": 1, "udp-flows/nat-xdp,syn/nfqueue": 2} {
+	for only, want := range map[string]int{"": 30, "syn": 7, "coap": 4, "coap-x509": 2, "udp-flows/nat-xdp": 1, "udp-flows/nat-xdp,syn/nfqueue": 2} {
 		c := FloodsConfig{Duration: time.Second}
 		if only != "" {
 			c.Only = strings.Split(only, ",")
@@ -208,7 +208,7 @@ func TestFloodsConfig(t *testing.T) {
 func TestFloodVerdicts(t *testing.T) {
 	run := func(peer bool, clients floodClients) *measure.Result {
 		r := &floodRun{clients: clients}
-		r.target.peer = peer
+		r.target.peer, r.target.certificates = peer, clients.returned+clients.signatures > 0
 		result := &measure.Result{Scenario: scenarioFloods, Path: "coap", Parameters: map[string]string{paramLoad: attackLater}}
 		r.fill(result, 3000, 1000)
 		result.Figures = append(result.Figures, measure.Figure{Name: figureResidentBefore, Value: 1e6}, measure.Figure{Name: figureResidentMax, Value: 2e6})
@@ -216,19 +216,26 @@ func TestFloodVerdicts(t *testing.T) {
 		return result
 	}
 	good := floodClients{newOK: 95, newAll: 100, movesDue: 100, moved: 90, asleep: 50, kept: 50, established: 20, fragmented: 10}
-	if v := run(false, good).Parameters[paramVerdict]; v != verdictReached {
-		t.Errorf("good: %s", v)
+	certified := good
+	certified.returned, certified.signatures = 100, 100
+	for _, c := range []floodClients{good, certified} {
+		if v := run(false, c).Parameters[paramVerdict]; v != verdictReached {
+			t.Errorf("good: %s", v)
+		}
 	}
 	for want, change := range map[string]func(*floodClients){
-		"new clients 94 of 100":                                func(c *floodClients) { c.newOK = 94 },
-		"1 requests or sessions of moved clients lost":         func(c *floodClients) { c.movedLost = 1 },
-		"moved clients stood still: 60 of 100 moves":           func(c *floodClients) { c.moved = 60 },
-		"sleeping sessions 49 of 50":                           func(c *floodClients) { c.kept = 49 },
-		"1 of 20 established lost":                             func(c *floodClients) { c.lost = 1 },
-		"1 of 10 fragmented datagrams lost":                    func(c *floodClients) { c.fragmentsLost = 1 },
-		"1 of 10 whole datagrams lost":                         func(c *floodClients) { c.sent, c.wholeLost = 10, 1 },
-		"new clients 0 of 100; sleeping sessions 0 of 50":      func(c *floodClients) { c.newOK, c.kept = 0, 0 },
-		"sleeping sessions 0 of 50; 20 of 20 established lost": func(c *floodClients) { c.kept, c.lost = 0, 20 },
+		"new clients 94 of 100":                        func(c *floodClients) { c.newOK = 94 },
+		"1 requests or sessions of moved clients lost": func(c *floodClients) { c.movedLost = 1 },
+		"moved clients stood still: 60 of 100 moves":   func(c *floodClients) { c.moved = 60 },
+		"sleeping sessions 49 of 50":                   func(c *floodClients) { c.kept = 49 },
+		"1 of 20 established lost":                     func(c *floodClients) { c.lost = 1 },
+		"1 of 10 fragmented datagrams lost":            func(c *floodClients) { c.fragmentsLost = 1 },
+		"1 of 10 whole datagrams lost":                 func(c *floodClients) { c.sent, c.wholeLost = 10, 1 },
+		"1 signatures for 0 returned cookies":          func(c *floodClients) { c.signatures = 1 },
+		"101 signatures for 100 returned cookies":      func(c *floodClients) { c.returned, c.signatures = 100, 101 },
+		"only 49 signatures for 100 returned cookies: not a flood of handshakes with certificates": func(c *floodClients) { c.returned, c.signatures = 100, 49 },
+		"new clients 0 of 100; sleeping sessions 0 of 50":                                          func(c *floodClients) { c.newOK, c.kept = 0, 0 },
+		"sleeping sessions 0 of 50; 20 of 20 established lost":                                     func(c *floodClients) { c.kept, c.lost = 0, 20 },
 	} {
 		c := good
 		change(&c)

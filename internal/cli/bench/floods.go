@@ -30,7 +30,7 @@ Targets:
 ` + measuring.IndentNames(bench.DescribeFloodTargets()) + `
 The generator sends whole frames with spoofed sources at their intended times; where it cannot reach the rate the row says what it
 reached. Nothing leaves the namespaces. Needs root, and the packages iptables, coturn and a Java runtime for what uses them.
-The exit code is 1 if Weir missed an aim; peers have none. A full run takes about 17 minutes; an interrupt ends it, and what was measured so far is reported.`,
+The exit code is 1 if Weir missed an aim; peers have none. A full run takes about 18 minutes; an interrupt ends it, and what was measured so far is reported.`,
 		Example: `  sudo weir bench run floods --report floods.html
   sudo weir bench run floods --only dtls-half-open --duration 30s
   sudo weir bench run floods --only udp-flows/nat-xdp,udp-flows/conntrack --json

@@ -15,7 +15,7 @@ import (
 // Real clients get through a flood, and what they had before stays: on the DTLS node, the balancers, the TURN gateway and the
 // probes. The page can be drawn again from the JSON. A flood waits more than it works: three go on at a time.
 func TestRootBenchFloodsOfSessions(t *testing.T) {
-	bearFloods(t, "dtls-half-open/coap", "one-identity/coap", "idle-connections/admin-coap", "turn-allocate/turn")
+	bearFloods(t, "dtls-half-open/coap-x509", "dtls-hello/coap-x509", "one-identity/coap", "idle-connections/admin-coap", "turn-allocate/turn")
 }
 
 func TestRootBenchFloodsOfFlows(t *testing.T) {
