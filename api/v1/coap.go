@@ -25,6 +25,7 @@ type CoAPHandover struct {
 	Stored     int    `json:"stored"`          // sockets, and arenas of sessions, that are stored now
 	Capacity   int    `json:"capacity"`        // bound on them
 	Refused    uint64 `json:"refused"`         // that could not be stored: they end with the process
+	Waiting    int    `json:"waiting"`         // that the supervisor, or systemd, has not accepted yet; they are sent again
 	State      string `json:"state,omitempty"` // directory with the sessions; absent: none was requested
 	// Unusable is why that directory cannot be written. Absent: it can, or none was requested.
 	Unusable string `json:"state_unusable,omitempty"`

@@ -45,6 +45,8 @@ type fdStore interface {
 	// store passes on a duplicate of fd, which replaces an earlier one of that name. It waits up to wait for space.
 	store(wait time.Duration, name string, fd int) error
 	drop(name string) error
+	// flush sends what a store that succeeded left to be sent. It waits up to wait for space.
+	flush(wait time.Duration) error
 	ready() error
 	stopping() error
 	close()
@@ -69,6 +71,9 @@ type Store struct {
 	socketsMu sync.Mutex
 	taken     map[string]int // sockets that were not taken yet
 	stored    map[string]struct{}
+	waiting   map[string]int // duplicates of sockets that found no space, or dropped
+	retry     *time.Timer    // passes them on; nil: nothing waits
+	closed    bool
 	refused   uint64
 	warned    bool // a refusal was logged; reset by the next success
 
@@ -88,6 +93,7 @@ type Stats struct {
 	Sockets    int    `json:"sockets" metric:"weir_turn_kept_sockets" help:"Sockets that the supervisor holds."`
 	Capacity   int    `json:"capacity"`                                                                                                                               // maximum number of sockets
 	Refused    uint64 `json:"refused" metric:"weir_turn_kept_sockets_refused_total" help:"Sockets that do not outlive the process: the supervisor was full or late."` // sockets that could not be stored: their allocations do not survive the process
+	Waiting    int    `json:"waiting" metric:"weir_turn_kept_sockets_waiting" help:"Sockets that the supervisor, or systemd, has not accepted yet; they are sent again."`
 	State      string `json:"state,omitempty"`
 	// Unusable is why the directory of Options.State has no journal; empty if it has one, or if none was requested.
 	Unusable string       `json:"state_unusable,omitempty" metric:"weir_turn_state_unusable" help:"1 if the directory of --state cannot be written: allocations do not outlive all processes."`
@@ -101,7 +107,7 @@ type Stats struct {
 func Open(o Options) (*Store, error) {
 	k := &Store{
 		log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), taken: map[string]int{}, stored: map[string]struct{}{},
-		handOver: make(chan struct{}), answers: make(chan string, 1), ended: make(chan struct{}),
+		waiting: map[string]int{}, handOver: make(chan struct{}), answers: make(chan string, 1), ended: make(chan struct{}),
 	}
 	if err := k.join(); err != nil {
 		return nil, err
@@ -121,9 +127,10 @@ func Open(o Options) (*Store, error) {
 	return k, nil
 }
 
-// Close ends the connection to the supervisor and closes the journal. It drops nothing.
+// Close passes on what waits, ends the connection to the supervisor and closes the journal. It drops nothing.
 func (k *Store) Close() {
 	if k.fds != nil {
+		k.closeWaiting()
 		k.fds.close()
 		if k.signals != nil {
 			signal.Stop(k.signals)
@@ -146,25 +153,34 @@ func (k *Store) Close() {
 }
 
 // Hold passes a duplicate of fd to the supervisor or systemd under a name and replaces one of that name; the caller keeps its
-// own. A socket that came from Take is stored already. Errors: ErrFull, ErrLate; the caller counts them and
-// continues. Without one it does nothing.
+// own. A socket that came from Take is stored already. If the other side does not read in time, the duplicate waits
+// and is passed on later. Errors: ErrFull; ErrLate if too many wait; the caller counts them and continues. Without a
+// supervisor or systemd it does nothing.
 func (k *Store) Hold(name string, fd int) error {
 	if k.fds == nil || k.alone.Load() {
 		return nil
 	}
 	k.socketsMu.Lock()
 	defer k.socketsMu.Unlock()
-	err := error(ErrFull)
-	if _, known := k.stored[name]; known || len(k.stored) < k.hello.Capacity {
-		err = k.fds.store(sendTimeout, name, fd)
+	_, known := k.stored[name]
+	_, waits := k.waiting[name]
+	if !known && !waits && len(k.stored)+len(k.waiting) >= k.hello.Capacity {
+		k.refuseLocked(name, ErrFull)
+		return ErrFull
 	}
-	if err != nil {
+	if err := k.holdLocked(name, fd); err != nil {
 		k.refuseLocked(name, err)
 		return err
 	}
+	if _, waits := k.waiting[name]; !waits {
+		k.acceptLocked(name)
+	}
+	return nil
+}
+
+func (k *Store) acceptLocked(name string) {
 	k.stored[name] = struct{}{}
 	k.warned = false
-	return nil
 }
 
 // refuseLocked counts a socket that is not stored. It logs the first one until a socket is stored again.
@@ -185,12 +201,16 @@ func (k *Store) Drop(name string) {
 	}
 	k.socketsMu.Lock()
 	defer k.socketsMu.Unlock()
+	k.forgetLocked(name)
 	if _, known := k.stored[name]; !known {
 		return
 	}
-	if k.fds.drop(name) == nil { // after an error it still counts as stored, because it is
+	switch err := k.fds.drop(name); {
+	case err == nil:
 		delete(k.stored, name)
-	}
+	case errors.Is(err, ErrLate) && !k.closed:
+		k.waitLocked(name, dropped)
+	} // after an error it still counts as stored, because it is
 }
 
 // Take returns the socket that an earlier process stored, once.
@@ -275,7 +295,7 @@ func (k *Store) RequestUpgrade() error {
 // Stats returns a snapshot. It may be called at any time.
 func (k *Store) Stats() Stats {
 	k.socketsMu.Lock()
-	s := Stats{Unusable: k.unusable, Supervisor: "none", Sockets: len(k.stored), Refused: k.refused, Capacity: k.hello.Capacity}
+	s := Stats{Unusable: k.unusable, Supervisor: "none", Sockets: len(k.stored), Waiting: len(k.waiting), Refused: k.refused, Capacity: k.hello.Capacity}
 	k.socketsMu.Unlock()
 	if k.systemd != nil {
 		s.Supervisor, s.PID = "systemd", os.Getppid()

@@ -34,6 +34,7 @@ type systemd struct {
 	mu          sync.Mutex
 	fd          int               // a datagram socket; -1: closed
 	generations map[string]uint64 // of the stored descriptors
+	stale       []string          // names in the store, of replaced descriptors that systemd still has to close
 	late        bool              // the last message found no space
 	timeout     time.Duration     // SO_SNDTIMEO
 }
@@ -79,13 +80,33 @@ func (s *systemd) store(wait time.Duration, name string, fd int) error {
 	}
 	s.generations[name] = previous + 1
 	if replaces {
-		return s.remove(wait, name, previous)
+		s.stale = append(s.stale, encodeFDName(name, previous))
+	}
+	if err := s.flushLocked(wait); !errors.Is(err, ErrLate) {
+		return err
+	}
+	return nil // the new one is stored
+}
+
+// flush makes systemd close the descriptors that were replaced.
+func (s *systemd) flush(wait time.Duration) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.flushLocked(wait)
+}
+
+func (s *systemd) flushLocked(wait time.Duration) error {
+	for len(s.stale) > 0 {
+		if err := s.remove(wait, s.stale[0]); err != nil {
+			return err
+		}
+		s.stale = s.stale[1:]
 	}
 	return nil
 }
 
-func (s *systemd) remove(wait time.Duration, name string, generation uint64) error {
-	return s.notify(wait, "FDSTOREREMOVE=1\nFDNAME="+encodeFDName(name, generation), -1)
+func (s *systemd) remove(wait time.Duration, fdName string) error {
+	return s.notify(wait, "FDSTOREREMOVE=1\nFDNAME="+fdName, -1)
 }
 
 func (s *systemd) drop(name string) error {
@@ -95,7 +116,7 @@ func (s *systemd) drop(name string) error {
 	if !stored {
 		return nil
 	}
-	if err := s.remove(sendTimeout, name, generation); err != nil {
+	if err := s.remove(sendTimeout, encodeFDName(name, generation)); err != nil {
 		return err
 	}
 	delete(s.generations, name)
@@ -174,15 +195,13 @@ func (k *Store) listenFDs(s *systemd, first int) error {
 				k.taken[name], s.generations[name] = fd, generation
 			}
 			_ = unix.Close(staleFD)
-			if err := s.remove(handOverTime, name, stale); err != nil {
-				return err
-			}
+			s.stale = append(s.stale, encodeFDName(name, stale))
 			continue
 		}
 		k.taken[name], s.generations[name] = fd, generation
 		k.stored[name] = struct{}{}
 	}
-	return nil
+	return s.flush(handOverTime)
 }
 
 // followSystemd waits for the signal to hand over: RestartKillSignal=SIGUSR2 of the unit.

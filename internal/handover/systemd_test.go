@@ -3,6 +3,7 @@ package handover
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -99,6 +100,96 @@ func TestSystemdStore(t *testing.T) {
 	}
 	if err := k.RequestUpgrade(); err == nil || !strings.Contains(err.Error(), "systemctl restart") {
 		t.Errorf("upgrade: %v", err)
+	}
+}
+
+// stores applies messages as systemd does, until n descriptors were stored, replaced ones included.
+func (m *serviceManager) stores(held map[string]bool, n int) {
+	m.t.Helper()
+	for n > 0 {
+		lines, fds := m.next()
+		name, _ := strings.CutPrefix(lines[len(lines)-1], "FDNAME=")
+		if lines[0] == "FDSTOREREMOVE=1" {
+			if !held[name] {
+				m.t.Errorf("%s is removed before it was stored", name)
+			}
+			delete(held, name)
+			continue
+		}
+		if lines[0] != "FDSTORE=1" || fds != 1 {
+			m.t.Fatalf("%q with %d descriptors", lines, fds)
+		}
+		held[name] = true
+		n--
+	}
+}
+
+// While systemd does not read, sockets wait and nothing is refused. Later it holds the last of each name, and nothing
+// that was dropped.
+func TestLateSystemd(t *testing.T) {
+	m := newServiceManager(t)
+	k := openUnderSystemd(t)
+	before := openFiles(t, os.Getpid())
+	hold := func(name string) {
+		t.Helper()
+		if err := k.Hold(name, 0); err != nil {
+			t.Errorf("hold %s: %v", name, err)
+		}
+	}
+	hold("replaced")
+	hold("dropped")
+	names := 0
+	for ; k.Stats().Waiting < 3; names++ {
+		hold(strconv.Itoa(names))
+	}
+	hold("replaced")
+	k.Drop("dropped")
+	hold("replaced")
+	k.Drop(strconv.Itoa(names - 1)) // it was never sent
+	if s := k.Stats(); s.Refused != 0 || s.Waiting != 4 || s.Sockets != names-1 {
+		t.Errorf("%+v with %d names", s, names)
+	}
+	held := map[string]bool{}
+	m.stores(held, names+2)
+	for k.Stats().Waiting > 0 {
+	}
+	hold("last")
+	m.stores(held, 1)
+	want := map[string]bool{"replaced#2": true, "last#1": true}
+	for i := range names - 1 {
+		want[strconv.Itoa(i)+"#1"] = true
+	}
+	if !maps.Equal(held, want) {
+		t.Errorf("systemd holds %v, want %v", held, want)
+	}
+	if s := k.Stats(); s.Refused != 0 || s.Sockets != len(want) {
+		t.Errorf("%+v, want %d sockets", s, len(want))
+	}
+	if after := openFiles(t, os.Getpid()); after != before {
+		t.Errorf("%d open files, %d before", after, before)
+	}
+}
+
+// What still waits when the process ends is sent then, or closed.
+func TestLateSystemdAtTheEnd(t *testing.T) {
+	m := newServiceManager(t)
+	k := openUnderSystemd(t)
+	names := 0
+	for ; k.Stats().Waiting < 3; names++ {
+		if err := k.Hold(strconv.Itoa(names), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		k.Close()
+	}()
+	held := map[string]bool{}
+	m.stores(held, names)
+	<-closed
+	if len(held) != names {
+		t.Errorf("systemd holds %v of %d", held, names)
 	}
 }
 

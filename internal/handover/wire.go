@@ -110,10 +110,11 @@ func (w *wire) send(wait time.Duration, op byte, body []byte, fds ...int) error 
 func (w *wire) store(wait time.Duration, name string, fd int) error {
 	return w.send(wait, opStore, []byte(name), fd)
 }
-func (w *wire) drop(name string) error { return w.send(sendTimeout, opDrop, []byte(name)) }
-func (w *wire) ready() error           { return w.send(handOverTime, opReady, nil) }
-func (w *wire) stopping() error        { return w.send(sendTimeout, opStopping, nil) }
-func (w *wire) close()                 { _ = w.conn.Close() }
+func (w *wire) drop(name string) error    { return w.send(sendTimeout, opDrop, []byte(name)) }
+func (w *wire) flush(time.Duration) error { return nil }
+func (w *wire) ready() error              { return w.send(handOverTime, opReady, nil) }
+func (w *wire) stopping() error           { return w.send(sendTimeout, opStopping, nil) }
+func (w *wire) close()                    { _ = w.conn.Close() }
 
 // message is a received message. The receiver owns the descriptors.
 type message struct {

@@ -125,7 +125,7 @@ type Client struct {
 	now       time.Duration
 	stop      pause // the last one
 	wall      func() time.Time
-	waiting   bool // for OpRamp
+	waiting   bool // for OpRamp, or for the end
 	began     time.Time
 	full      time.Time
 	marks     marks
@@ -166,6 +166,8 @@ func (c *Client) command(cmd Command) {
 	case OpRamp:
 		c.waiting = false
 		c.ramp = newBucket(cmd.Rate, c.now)
+	case OpSettle:
+		c.waiting = true
 	case OpMark:
 		c.marks.set(cmd.Name, c.now)
 	}

@@ -32,14 +32,16 @@ type Group struct {
 }
 
 type groupWorker struct {
-	number int // from 0
-	cmd    *exec.Cmd
-	in     io.WriteCloser
-	report *Report
-	sum    *latencies // shared with the client's other workers; nil for a server
-	last   bool
-	ready  chan error
-	gone   chan struct{}
+	number  int // from 0
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	report  *Report
+	sum     *latencies // shared with the client's other workers; nil for a server
+	last    bool
+	settled bool
+	heard   time.Time // when it reported last
+	ready   chan error
+	gone    chan struct{}
 }
 
 // StartGroup starts a process for each configuration and waits until all are ready. On an error nothing is
@@ -151,7 +153,7 @@ func (c *Group) follow(w *groupWorker, out io.Reader) {
 		}
 		if m.Report != nil {
 			c.mu.Lock()
-			w.report, w.last = m.Report, m.Last
+			w.report, w.last, w.settled, w.heard = m.Report, m.Last, m.Settled, time.Now()
 			if w.sum != nil {
 				w.sum.add(m.Recorded)
 				if m.Recorded != nil {
@@ -286,7 +288,7 @@ func (c *Group) Send(worker int, command Command) {
 	if worker >= 0 {
 		workers = workers[worker : worker+1]
 	}
-	if command.Op != OpRamp && command.Op != OpMark {
+	if command.Op != OpRamp && command.Op != OpMark && command.Op != OpSettle {
 		c.ending = true
 	}
 	c.mu.Unlock()
@@ -302,9 +304,29 @@ func (c *Group) Mark(ctx context.Context, name string) error {
 	marks := c.marks
 	c.mu.Unlock()
 	c.Send(-1, Command{Op: OpMark, Name: name})
+	return c.until(ctx, func(w *groupWorker) bool { return w.report != nil && len(w.report.Marks) >= min(marks, maxMarks) })
+}
+
+// settle has a client's workers open no more connections. Otherwise one that ends gives its ports to another that still
+// runs, and the sum of their last reports is more than there ever were at once.
+func (c *Group) settle() {
+	c.Send(-1, Command{Op: OpSettle})
+	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
+	defer cancel()
+	_ = c.until(ctx, func(w *groupWorker) bool { return w.settled || w.last }) // the run ends in any case
+}
+
+// until waits until reached is true of every worker.
+func (c *Group) until(ctx context.Context, reached func(*groupWorker) bool) error {
 	ticker := time.NewTicker(2 * time.Millisecond)
 	defer ticker.Stop()
-	for !c.marked(min(marks, maxMarks)) {
+	for {
+		c.mu.Lock()
+		missing := slices.ContainsFunc(c.workers, func(w *groupWorker) bool { return !reached(w) })
+		c.mu.Unlock()
+		if !missing {
+			return nil
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -313,15 +335,20 @@ func (c *Group) Mark(ctx context.Context, name string) error {
 		case <-ticker.C:
 		}
 	}
-	return nil
 }
 
-// marked says whether every worker has reported so many marks.
-func (c *Group) marked(marks int) bool {
+// Silent is for how long the worker that reported longest ago has not reported.
+func (c *Group) Silent() (longest time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !slices.ContainsFunc(c.workers, func(w *groupWorker) bool { return w.report == nil || len(w.report.Marks) < marks })
+	for _, w := range c.workers {
+		longest = max(longest, time.Since(w.heard))
+	}
+	return longest
 }
+
+// settleTime is how long workers may take to say that they open no more connections.
+const settleTime = 10 * time.Second
 
 // stopQuiet is how long workers may take to close what they hold.
 const stopQuiet = 60 * time.Second

@@ -179,6 +179,9 @@ func (h *Hold) rampNext() {
 }
 
 func (h *Hold) finish(failure error) (Report, error) {
+	if failure == nil {
+		h.Group.settle()
+	}
 	var reconciled *Reconciled
 	if h.Server != nil {
 		now := h.Group.Report()

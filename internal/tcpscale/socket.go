@@ -127,17 +127,18 @@ func accept(listener int) (int, error) {
 // Reserve finds out the port of a, if it is 0, and keeps the address from others until release: workers share it.
 // It fails if somebody else listens there.
 func Reserve(a netip.AddrPort) (real netip.AddrPort, release func(), err error) {
-	alone, err := bound(a, false) // SO_REUSEPORT alone would let us bind with another server of this user
+	if a.Port() != 0 {
+		if err := unshared(a); err != nil {
+			return a, nil, err
+		}
+	}
+	fd, err := bound(a, true) // for port 0, the kernel chooses one that no socket has, not even with SO_REUSEPORT
 	if err != nil {
 		return a, nil, err
 	}
-	if err := unix.Listen(alone, 1); err != nil {
-		unix.Close(alone)
-		return a, nil, fmt.Errorf("listen on %v: %w", a, err)
-	}
-	name, err := unix.Getsockname(alone)
-	unix.Close(alone)
+	name, err := unix.Getsockname(fd)
 	if err != nil {
+		unix.Close(fd)
 		return a, nil, os.NewSyscallError("getsockname", err)
 	}
 	switch n := name.(type) {
@@ -146,11 +147,20 @@ func Reserve(a netip.AddrPort) (real netip.AddrPort, release func(), err error) 
 	case *unix.SockaddrInet6:
 		a = netip.AddrPortFrom(a.Addr(), uint16(n.Port))
 	}
-	fd, err := bound(a, true)
-	if err != nil {
-		return a, nil, err
-	}
 	return a, func() { unix.Close(fd) }, nil
+}
+
+// unshared fails if a server listens on a: SO_REUSEPORT alone would let us bind with another server of this user.
+func unshared(a netip.AddrPort) error {
+	alone, err := bound(a, false)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(alone)
+	if err := unix.Listen(alone, 1); err != nil {
+		return fmt.Errorf("listen on %v: %w", a, err)
+	}
+	return nil
 }
 
 // localName is the own address of a socket.

@@ -142,6 +142,9 @@ func (r *run) watch(ctx context.Context) (*Measured, error) {
 		if err := r.countExhausted(ctx, m); err != nil {
 			return nil, err
 		}
+		if r.silent() > quiet {
+			changed = now // a worker that is busy in the kernel, or is not scheduled, may hold more by now
+		}
 		refused := client.Totals.Failed - failedThen
 		if now.Sub(began) > atMost || r.final(m, now.Sub(changed), refused, plateau) {
 			break
@@ -171,6 +174,14 @@ func (r *run) final(m *Measured, stood time.Duration, refused uint64, plateau *t
 		return stood >= shortfall
 	}
 	return refused >= uint64(missing) || stood >= enough
+}
+
+// silent is for how long the client that reported longest ago has not reported.
+func (r *run) silent() (longest time.Duration) {
+	for _, group := range r.groups {
+		longest = max(longest, group.Silent())
+	}
+	return longest
 }
 
 // reports are what all clients and the server have done so far.

@@ -43,7 +43,7 @@ func coapAdmin(server *node.Node, k *handover.Store) admin.Config {
 		s.PID = os.Getpid()
 		s.Handover = node.HandoverStatus{
 			Supervisor: stored.Supervisor, PID: stored.PID, Starts: stored.Starts, Upgrades: stored.Upgrades, Last: stored.Last,
-			Stored: stored.Sockets, Capacity: stored.Capacity, Refused: stored.Refused, State: stored.State, Unusable: stored.Unusable,
+			Stored: stored.Sockets, Capacity: stored.Capacity, Refused: stored.Refused, Waiting: stored.Waiting, State: stored.State, Unusable: stored.Unusable,
 		}
 		return s
 	}

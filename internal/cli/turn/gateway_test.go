@@ -47,6 +47,12 @@ func (g *turnGateway) until(what string, is func(s *v1.TurnStatus) bool) (s v1.T
 	return s
 }
 
+// stored waits until the supervisor, or systemd, has accepted every socket.
+func (g *turnGateway) stored() v1.TurnStatus {
+	g.T.Helper()
+	return g.until("every socket is stored", func(s *v1.TurnStatus) bool { return s.Handover.Waiting == 0 })
+}
+
 func gatewayFile(address netip.AddrPort, peers string) string {
 	return fmt.Sprintf(`realm: %s
 auth: {users: [{name: %s, password: %s}]}

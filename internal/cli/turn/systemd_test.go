@@ -46,7 +46,7 @@ func TestRootTurnSurvivesUnderSystemd(t *testing.T) {
 	netlabtest.Eventually(t, "the service is active", func() bool { state, _ := s.Systemctl("is-active", "weir"); return state == "active" })
 	fs := newTurnFlows(t, server, survivors, flowInterval)
 	fs.goOn()
-	before := g.now()
+	before := g.stored()
 	if before.PID != first.PID || before.Handover.Supervisor != "systemd" || before.Handover.Sockets < survivors || before.Handover.Refused != 0 {
 		t.Fatalf("%+v after %+v", before.Handover, first.Handover)
 	}
@@ -64,6 +64,7 @@ func TestRootTurnSurvivesUnderSystemd(t *testing.T) {
 		}
 		after := g.becomes(before)
 		survived(t, what, fs, after)
+		after = g.stored()
 		if after.Handover.Sockets != before.Handover.Sockets || after.Handover.Refused != 0 {
 			t.Errorf("%s: %+v, want %d sockets stored", what, after.Handover, before.Handover.Sockets)
 		}

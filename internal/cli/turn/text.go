@@ -29,6 +29,6 @@ func turnText(s gateway.Stats) v1.TurnStats {
 func handoverText(s handover.Stats) v1.HandoverStats {
 	return v1.HandoverStats{
 		Supervisor: s.Supervisor, PID: s.PID, Starts: s.Starts, Upgrades: s.Upgrades, Last: s.Last, Sockets: s.Sockets,
-		Capacity: s.Capacity, Refused: s.Refused, State: s.State, Unusable: s.Unusable, Journal: v1.HandoverJournal(s.Journal),
+		Capacity: s.Capacity, Refused: s.Refused, Waiting: s.Waiting, State: s.State, Unusable: s.Unusable, Journal: v1.HandoverJournal(s.Journal),
 	}
 }

@@ -148,7 +148,7 @@ func observeEnd(r request, last message.Code) func(*conversation) error {
 			if err := c.confirm(a); err != nil {
 				return err
 			}
-			if a.Code == message.Content && a.at.Sub(o.last.at) < c.cfg.Notify && len(o.waiting) > 0 {
+			if a.Code == message.Content {
 				continue
 			}
 			if err := c.check(o.sent, a, append(c.confirmable(), code(last), noObserve)...); err != nil {

@@ -33,6 +33,7 @@ type HandoverStatus struct {
 	Stored     int    `json:"stored" metric:"_kept_descriptors" help:"Sockets, and arenas of sessions, that the supervisor holds."`
 	Capacity   int    `json:"capacity"` // maximum of them
 	Refused    uint64 `json:"refused" metric:"_kept_descriptors_refused_total" help:"Sockets and arenas that end with the process: the supervisor was full or late."`
+	Waiting    int    `json:"waiting" metric:"_kept_descriptors_waiting" help:"Sockets and arenas that the supervisor, or systemd, has not accepted yet; they are sent again."`
 	State      string `json:"state,omitempty"`
 	Unusable   string `json:"state_unusable,omitempty" metric:"_state_unusable" help:"1 if the directory of --state cannot be written: sessions do not outlive all processes."`
 }

@@ -139,8 +139,11 @@ func openTracer(path string) (t *tracer, err error) {
 	} else if err != nil {
 		return t, fmt.Errorf("pin path: %w", err)
 	}
-	if err := unix.Flock(int(t.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	switch err := unix.Flock(int(t.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+	case errors.Is(err, unix.EWOULDBLOCK):
 		return t, fmt.Errorf("one trace at a time: %s has it", pins.HolderName(t.lock))
+	case err != nil:
+		return t, fmt.Errorf("lock %s: %w", t.pins.MapsDir(), err)
 	}
 	if t.store, err = pins.LoadStore(t.pins, nil); err != nil {
 		return t, fmt.Errorf("pin path %s: %w", path, err)
@@ -193,6 +196,7 @@ func (t *tracer) close() {
 		f()
 	}
 	if t.lock != nil {
+		_ = unix.Flock(int(t.lock.Fd()), unix.LOCK_UN) // a child between fork and exec has the descriptor, too
 		t.lock.Close()
 	}
 }
