@@ -7,15 +7,15 @@ import (
 	"testing"
 
 	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/cli/status/statustest"
 	"github.com/weir-lb/weir/internal/metrics"
-	"github.com/weir-lb/weir/internal/metrics/metricstest"
 )
 
 func metricsTables(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
 	var all []any
-	for _, part := range metricstest.Parts() {
+	for _, part := range statustest.Parts() {
 		all = append(all, part.Types...)
 		families, err := metrics.Describe(part.Types...)
 		if err != nil {
@@ -47,7 +47,7 @@ func TestThePageOfMetricsIsCurrent(t *testing.T) {
 
 // Pages that name a metric name one that exists. The page of metrics is generated, and also has names of before.
 func TestPagesNameMetricsThatExist(t *testing.T) {
-	known := metricstest.Described(t)
+	known := statustest.Described(t)
 	named := regexp.MustCompile("`(weir_[a-z0-9_]*[a-z0-9])[`{]")
 	found := 0
 	for _, path := range pages(t) {

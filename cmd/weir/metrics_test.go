@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/cli/clitest"
-	"github.com/weir-lb/weir/internal/metrics/metricstest"
+	"github.com/weir-lb/weir/internal/cli/status/statustest"
 	"github.com/weir-lb/weir/internal/tcpscale"
 	"github.com/weir-lb/weir/internal/tcpscale/stats"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
@@ -31,7 +31,7 @@ func TestPromtoolAcceptsTheMetrics(t *testing.T) {
 		"turn": {"turn", "gateway", "turn://u:p@" + addresses[1], "--workers", "1"},
 	} {
 		t.Run(part, func(t *testing.T) {
-			metricstest.Check(t, part, clitest.HTTPGet(t, clitest.Start(t, part, args...).Socket, "/metrics"))
+			statustest.Check(t, part, clitest.HTTPGet(t, clitest.Start(t, part, args...).Socket, "/metrics"))
 		})
 	}
 	t.Run("tcp stats", func(t *testing.T) {
@@ -43,6 +43,6 @@ func TestPromtoolAcceptsTheMetrics(t *testing.T) {
 			}
 		}
 		service.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-		metricstest.Check(t, "tcp stats", answer.Body.String())
+		statustest.Check(t, "tcp stats", answer.Body.String())
 	})
 }

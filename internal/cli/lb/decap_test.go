@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-lb/weir/api/v1"
+	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli/clitest"
-	"github.com/weir-lb/weir/internal/metrics/metricstest"
+	"github.com/weir-lb/weir/internal/cli/status/statustest"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -53,7 +53,7 @@ func TestRootDecapStartsAndStops(t *testing.T) {
 	if text, err := host.Exec(t.Context(), "ip", "link", "show", "eth0"); err != nil || !strings.Contains(text, "xdp") {
 		t.Errorf("no program on eth0: %v %s", err, text)
 	}
-	metricstest.Check(t, "the tunnel's end", clitest.HTTPGet(t, socket, "/metrics"))
+	statustest.Check(t, "the tunnel's end", clitest.HTTPGet(t, socket, "/metrics"))
 	cmd.Process.Signal(syscall.SIGINT)
 	if err := <-ended; err != nil {
 		t.Fatalf("ended with %v: %s", err, log.String())

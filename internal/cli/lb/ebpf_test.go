@@ -19,12 +19,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-lb/weir/api/v1"
+	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/cli/status/statustest"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
-	"github.com/weir-lb/weir/internal/metrics/metricstest"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -427,7 +427,7 @@ func TestRootKernelDrain(t *testing.T) {
 		t.Errorf("show --watch: %v\n%s", err, out)
 	}
 	metrics := clitest.HTTPGet(t, k.socket, "/metrics")
-	metricstest.Check(t, "the kernel's data path", metrics)
+	statustest.Check(t, "the kernel's data path", metrics)
 	for _, want := range []string{
 		`weir_packets_total{datapath="ebpf",reason="maglev",service="nat"} 42`, `weir_table_size{datapath="ebpf",table="flows"}`, `weir_table_evicted_total{datapath="ebpf",table="flows"} 0`, `weir_table_displaced_total{datapath="ebpf",table="flows"} 0`, `weir_table_proven{datapath="ebpf",table="flows"} `,
 		`weir_backend_flows_opened_total{backend="b",datapath="ebpf",service="nat"}`, `weir_next_hop_ready{address="10.2.0.2",backend="a",service="nat"} 1`,

@@ -15,7 +15,7 @@ import (
 
 	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli/clitest"
-	"github.com/weir-lb/weir/internal/metrics/metricstest"
+	"github.com/weir-lb/weir/internal/cli/status/statustest"
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 )
@@ -174,7 +174,7 @@ func TestRootNFQFast(t *testing.T) {
 	if metrics := clitest.HTTPGet(t, k.socket, "/metrics"); !strings.Contains(metrics, "weir_fast_path 1") || !strings.Contains(metrics, `weir_packets_total{datapath="ebpf",reason="maglev",service="dsr"}`) {
 		t.Errorf("metrics lack the fast path:\n%s", metrics)
 	} else {
-		metricstest.Check(t, "the queues with a fast path", metrics)
+		statustest.Check(t, "the queues with a fast path", metrics)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 
 	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli/clitest"
-	"github.com/weir-lb/weir/internal/metrics/metricstest"
+	"github.com/weir-lb/weir/internal/cli/status/statustest"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -220,7 +220,7 @@ func TestRootNFQViews(t *testing.T) {
 		t.Errorf("show --watch: %v\n%s", err, out)
 	}
 	metrics := clitest.HTTPGet(t, k.socket, "/metrics")
-	metricstest.Check(t, "the queues' data path", metrics)
+	statustest.Check(t, "the queues' data path", metrics)
 	for _, want := range []string{
 		`weir_packets_total{datapath="nfqueue",reason="maglev",service="dsr"} 32`, `weir_table_size{datapath="nfqueue",table="flows"} 4096`, `weir_queue_length 4096`,
 		`weir_flow_rule_packets_total{rule="echoes",service="ruled"} `, `weir_fragment_events_total{datapath="nfqueue",event="wait"} 0`,

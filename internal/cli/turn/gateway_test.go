@@ -17,10 +17,10 @@ import (
 
 	"github.com/pion/turn/v5"
 
-	"github.com/weir-lb/weir/api/v1"
+	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/cli/clitest"
-	"github.com/weir-lb/weir/internal/metrics/metricstest"
+	"github.com/weir-lb/weir/internal/cli/status/statustest"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -118,7 +118,7 @@ clusters: [{name: peers, endpoints: ["127.0.0.1:<1-65535>"]}]
 		if body, err := fetch(url); err != nil || !strings.Contains(body, want) || strings.Contains(body, flowPassword) {
 			t.Errorf("%s: %v, %.300s; want %s", url, err, body, want)
 		} else if strings.HasSuffix(url, "/custom") {
-			metricstest.Check(t, "a gateway of a STUNner file", body)
+			statustest.Check(t, "a gateway of a STUNner file", body)
 			if timed := `weir_turn_listener_allocate_duration_seconds_count{listener="udp",protocol="udp"} 2`; !strings.Contains(body, timed) {
 				t.Errorf("metrics lack %s", timed)
 			}

@@ -19,9 +19,9 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
-	"github.com/weir-lb/weir/api/v1"
+	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli/clitest"
-	"github.com/weir-lb/weir/internal/metrics/metricstest"
+	"github.com/weir-lb/weir/internal/cli/status/statustest"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
@@ -110,7 +110,7 @@ func (r *offloadRun) kernel() map[string]float64 {
 	if err != nil {
 		r.T.Fatal(err)
 	}
-	metricstest.CheckDescribed(r.T, "the gateway", string(text))
+	statustest.CheckDescribed(r.T, "the gateway", string(text))
 	found := map[string]float64{}
 	for _, m := range regexp.MustCompile(`(?m)^weir_turn_offload_(?:packets_total\{end="(\w+)"\}|(channels)) (\S+)$`).FindAllStringSubmatch(string(text), -1) {
 		n, err := strconv.ParseFloat(m[3], 64)

@@ -1,2 +1,0 @@
-// Package metricstest checks the metrics that a part of Weir serves against the page of metrics and against Prometheus's own tool.
-package metricstest
