@@ -375,8 +375,21 @@ type CoAPBenchRun struct {
 	Bench   *CoAPBench `json:"bench,omitempty"` // absent: the server refused the first request
 }
 
+// CoAPBenchSample is a line of `weir coap bench --progress json`: the load since the line before it. Times of waits count from when a request
+// was intended to be sent.
+type CoAPBenchSample struct {
+	At      time.Time      `json:"at"`         // end of the interval
+	Period  float64        `json:"period_s"`   // its length
+	Max     float64        `json:"max_ms"`     // longest wait for a response that came in the interval; 0: none came
+	Waiting float64        `json:"waiting_ms"` // longest time that a client has waited by now for a response that has not come; 0: none waits
+	Silence float64        `json:"silence_ms"` // longest time without a response to any client of a worker that ended in the interval
+	Late    float64        `json:"late_ms"`    // how much later than intended this program did something: it was not scheduled
+	Total   CoAPBenchStats `json:"total"`      // since the start
+}
+
 // CoAPBenchStats counts since the start of a load. Every field but Clients only grows.
 type CoAPBenchStats struct {
+	Sent            uint64 `json:"sent"`             // requests, and further blocks of them; retransmissions not counted
 	Requests        uint64 `json:"requests"`         // answered with success (2.xx)
 	Failed          uint64 `json:"failed"`           // answered with an error (4.xx, 5.xx) or RST
 	Lost            uint64 `json:"lost"`             // requests without an answer after all retransmissions

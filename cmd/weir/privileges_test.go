@@ -176,7 +176,10 @@ func privilegedRuns() map[string][]privileged {
 		},
 		privilege.TCPPeers:    {{args: "tcp bench --with wrk --connections 20 --hold 1s --rounds 1"}},
 		privilege.BenchDump:   {{args: "bench run dump --flows 1000 --rate 1000 --duration 1s"}},
-		"weir bench run soak": {{args: "bench run soak --duration 5s --every 1s"}},
+		"weir bench run soak, restart": {
+			{args: "bench run soak --duration 5s --every 1s"},
+			{args: "bench run restart --clients 5 --times 1 --every 2s --events upgrade"},
+		},
 		privilege.BenchLive:   {{args: "bench ebpf --live --hook xdp --families ipv4 --rounds 1 --duration 1s"}},
 		privilege.BenchEBPF:   {{args: "bench ebpf --only cid --rounds 1"}},
 		privilege.BenchMoved:  {{args: "bench coap --datapath ebpf --clients 5 --duration 1s"}},

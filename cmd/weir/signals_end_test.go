@@ -48,6 +48,7 @@ func lastingCommands() []lasting {
 		{args: "bench run nfqueue --loads flood --rounds 100", under: `round 1 of 100: queue,`, tools: []string{"iptables", "ip6tables", "ethtool"}},
 		{args: "bench run floods --only udp-flows", under: "[1-9]0?%", tools: []string{"iptables"}},
 		{args: "bench run soak", under: "MB: node1 [0-9]"},
+		{args: "bench run restart --clients 20", under: "none: 1 of 10"},
 		{args: "turn bench --clients 2 --duration 600s --size 200 --bandwidth 1M --generator builtin", under: `direct: [1-9]\d* of 600`},
 		{args: "turn bench --clients 2 --duration 1s --road direct-channel --sweep", under: `weir at \d+ packets/s`},
 	}

@@ -318,7 +318,7 @@ func (r *floodRun) startGateway(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	child, err := gatewayChild(ctx, r.Daemons[len(r.Daemons)-1])
+	child, err := servingProcess(ctx, r.Daemons[len(r.Daemons)-1])
 	r.pids = append(r.pids, child)
 	return err
 }

@@ -30,6 +30,7 @@ const (
 	scenarioFloods    = "floods"
 	scenarioDump      = "dump"
 	scenarioSoak      = "soak"
+	scenarioRestart   = "restart"
 	scenarioLive      = "ebpf-live"
 	scenarioCoap      = "coap"
 	scenarioTurn      = "turn"       // one load, its connections and their sum
@@ -80,6 +81,14 @@ func runScenarios() []Scenario {
 			},
 			tables: soakTables, pictures: soakPictures, method: soakMethod, verdict: soakVerdict,
 			plain: true, missed: "%d of %d processes and loads missed the aim",
+		},
+		{
+			BenchScenario: v1.BenchScenario{
+				Name: scenarioRestart, Command: "weir bench run restart", Needs: "nothing; with root a network of its own",
+				About: "DTLS clients while their server is killed, restarted and upgraded: requests lost, new handshakes, longest wait",
+			},
+			tables: restartTables, pictures: restartPictures, method: restartMethod, verdict: restartVerdict,
+			plain: true, missed: "aims missed or not proven by %d of %d kinds of events",
 		},
 	}
 }

@@ -110,7 +110,7 @@ func (s *soak) startPrograms(ctx context.Context) error {
 	// The process with the admin socket is the supervisor; the child serves.
 	gateway := s.watched[len(s.watched)-1]
 	supervisor := newWatched("turn-supervisor", gateway.daemon, nil)
-	gateway.child, supervisor.alone = gatewayChild, true
+	gateway.child, supervisor.alone = servingProcess, true
 	s.watched = append(s.watched, supervisor)
 	if n.service.IsValid() {
 		return s.startKernel(ctx)
@@ -118,14 +118,14 @@ func (s *soak) startPrograms(ctx context.Context) error {
 	return nil
 }
 
-// gatewayChild is the process that serves below a supervisor.
-func gatewayChild(ctx context.Context, d *programs.Daemon) (int, error) {
+// servingProcess is the process that serves below a supervisor.
+func servingProcess(ctx context.Context, d *programs.Daemon) (int, error) {
 	var status struct {
 		PID int `json:"pid"`
 	}
 	err := d.Get(ctx, "/status", &status)
 	if err == nil && status.PID == 0 {
-		err = errors.New("no process id in the status of the gateway")
+		err = errors.New("no process id in its status")
 	}
 	return status.PID, err
 }

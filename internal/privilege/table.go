@@ -92,7 +92,7 @@ func Commands() []Command {
 		{Name: BenchNFQueue, Needs: programs},
 		{Name: BenchDSR, Needs: frames},
 		{Name: BenchDump, Needs: frames},
-		{Name: "weir bench run soak"},
+		{Name: "weir bench run soak, restart"},
 		{Name: BenchEBPF, Needs: []Need{load, build, inside}},
 		{Name: BenchLive, Needs: frames},
 		{Name: BenchMoved, Needs: programs},

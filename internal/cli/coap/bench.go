@@ -86,7 +86,7 @@ The exit code is 1 if a request or a session was lost or a request failed, or, w
 	addServerPID(flags, &f.load.ServerPID)
 	flags.Uint64Var(&f.load.Seed, "seed", 0, "of message ids and back-off (default random)")
 	flags.BoolVar(&f.json, "json", false, "print the result as JSON; the progress goes to standard error")
-	flags.StringVar(&f.lines, "progress", "weir", "lines of progress: weir, every second, or original, every 10 s with a number, as Californium's client prints them")
+	flags.StringVar(&f.lines, "progress", "weir", "lines of progress: weir, every second; original, every 10 s with a number, as Californium's client prints them; or json, every 100 ms, for programs")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, cli.QuietUsage)
 	flags.BoolVar(&f.allowErrors, "allow-errors", false, "exit with 0 also after lost or failed requests")
 	return cmd
@@ -114,8 +114,8 @@ func (f *coapBenchFlags) check(uri string, given func(flag string) bool) error {
 		return err
 	}
 	switch {
-	case f.lines != "weir" && f.lines != "original":
-		return fmt.Errorf("--progress: %q; use weir or original", f.lines)
+	case f.lines != "weir" && f.lines != "original" && f.lines != "json":
+		return fmt.Errorf("--progress: %q; use weir, original or json", f.lines)
 	case f.payload < 0 || f.payload > 8000:
 		return fmt.Errorf("--payload-size: %d is not between 0 and 8000", f.payload)
 	case f.load.Clients < 1:
@@ -133,8 +133,11 @@ func (f *coapBenchFlags) check(uri string, given func(flag string) bool) error {
 	f.load.URI, f.load.Sockets, f.load.Mode = uri, client.Sockets(f.sockets), client.Mode(f.mode)
 	f.load.Identity, f.load.Secret, f.load.Credentials, f.load.ServerName, f.load.Suites = own.Identity, own.Secret, own.Credentials, own.ServerName, own.Suites
 	f.load.CIDLength, f.load.NoCID = own.CIDLength, own.NoCID
-	if f.lines == "original" {
+	switch f.lines {
+	case "original":
 		f.load.LiveEvery = 10 * time.Second
+	case "json":
+		f.load.LiveEvery = 100 * time.Millisecond
 	}
 	f.load.Payload = []byte(strings.Repeat("weir", f.payload/4+1)[:f.payload])
 	return f.load.Validate()
@@ -160,6 +163,10 @@ func (f *coapBenchFlags) progress(out io.Writer, begun time.Time) func(client.Sn
 			fmt.Fprintln(out, "Benchmark started.")
 			return
 		}
+		if f.lines == "json" {
+			_ = json.NewEncoder(out).Encode(sampleOf(&s)) // where it cannot be written, the result says so
+			return
+		}
 		// The last interval is shorter than the others, so its rate means nothing.
 		if s.Period >= time.Second/2 || lines == 0 {
 			lines++
@@ -168,6 +175,14 @@ func (f *coapBenchFlags) progress(out io.Writer, begun time.Time) func(client.Sn
 			}
 			fmt.Fprintln(out, s.Line())
 		}
+	}
+}
+
+// sampleOf is the public form of a snapshot.
+func sampleOf(s *client.Snapshot) v1.CoAPBenchSample {
+	return v1.CoAPBenchSample{
+		At: time.Now(), Period: s.Period.Seconds(), Total: s.Total, Max: measure.Millis(s.Max),
+		Waiting: measure.Millis(s.Delays.Waiting), Silence: measure.Millis(s.Delays.Silence), Late: measure.Millis(s.Delays.Late),
 	}
 }
 

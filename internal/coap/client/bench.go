@@ -61,6 +61,19 @@ type Snapshot struct {
 	Interval BenchStats    // since the previous snapshot
 	Period   time.Duration // since the previous snapshot
 	P50, P99 time.Duration // round-trip times of the interval; 0 without an answer
+	Max      time.Duration // likewise
+	Delays   Delays
+}
+
+// Delays are the longest times in which something did not happen.
+type Delays struct {
+	Waiting time.Duration // of a client for a response that has not come, since its request was to be sent
+	Silence time.Duration // between two responses to the clients of a worker
+	Late    time.Duration // that a worker was behind its timers: it had no processor, or too much to do
+}
+
+func (d *Delays) extend(o Delays) {
+	d.Waiting, d.Silence, d.Late = max(d.Waiting, o.Waiting), max(d.Silence, o.Silence), max(d.Late, o.Late)
 }
 
 // BenchStats and Group are public types: what `weir coap bench --json` prints.
@@ -74,7 +87,7 @@ type BenchResult struct {
 	Stats     BenchStats
 	Setup     time.Duration    // creation of clients and all handshakes
 	Elapsed   time.Duration    // request phase
-	RTT       *measure.Latency // of answered requests, first transmission to answer
+	RTT       *measure.Latency // of answered requests, from when the first transmission was intended to the answer
 	Handshake *measure.Latency
 	Groups    []Group       // how evenly the clients were served
 	CPU       time.Duration // user and system time of this process in the request phase

@@ -46,7 +46,7 @@ func newEcho(t testing.TB) *echo {
 		t.Fatal(err)
 	}
 	c.state, w.phase = stateReady, phaseLoad
-	c.send()
+	c.send(c.w.now)
 	return e
 }
 

@@ -37,12 +37,12 @@ func (r *reporter) look(end bool) {
 	if !ready && !end {
 		return
 	}
-	interval := r.take()
+	interval, delays := r.take()
 	total := r.b.total().stats
 	if r.live != nil {
 		r.live(Snapshot{
 			Elapsed: now.Sub(r.begun), Total: total, Interval: statsSince(&total, &r.previous), Period: period,
-			P50: interval.Quantile(0.5), P99: interval.Quantile(0.99),
+			P50: interval.Quantile(0.5), P99: interval.Quantile(0.99), Max: interval.Max(), Delays: delays,
 		})
 	}
 	r.previous, r.last = total, now
@@ -84,13 +84,14 @@ func (r *reporter) handedOver() bool {
 }
 
 // take collects what the workers have published since the last time.
-func (r *reporter) take() *measure.Latency {
+func (r *reporter) take() (interval *measure.Latency, delays Delays) {
 	r.requestedAt = time.Time{}
-	interval := measure.NewLatency()
+	interval = measure.NewLatency()
 	for _, w := range r.b.workers {
 		w.mu.Lock()
 		rtt := w.shared.rtt
 		w.shared.rtt = nil
+		delays.extend(w.shared.delays)
 		w.mu.Unlock()
 		if rtt == nil {
 			continue
@@ -102,7 +103,7 @@ func (r *reporter) take() *measure.Latency {
 		w.mu.Unlock()
 	}
 	r.rtt.Merge(interval)
-	return interval
+	return interval, delays
 }
 
 // statsSince subtracts the counters of o; gauges stay.

@@ -139,7 +139,7 @@ func (c *simulated) ready() {
 	w := c.w
 	c.clearTimer()
 	if w.phase == phaseLoad || w.phase == phaseProbe {
-		c.send()
+		c.send(w.now)
 		return
 	}
 	if w.met++; w.met == len(w.clients) {
@@ -148,14 +148,14 @@ func (c *simulated) ready() {
 	}
 }
 
-// send sends the next request.
-func (c *simulated) send() {
+// send sends the next request, which was to be sent at a time that may have passed already: the wait for its answer counts from there.
+func (c *simulated) send(intended time.Duration) {
 	w := c.w
 	if w.phase == phaseDrain {
 		return
 	}
 	w.move(c.socket)
-	c.progress.begun, c.progress.uploaded, c.progress.downloaded, c.progress.exponent = w.now, 0, 0, w.b.exponent()
+	c.progress.begun, c.progress.uploaded, c.progress.downloaded, c.progress.exponent = intended, 0, 0, w.b.exponent()
 	c.transmitNext()
 }
 
@@ -172,6 +172,7 @@ func (c *simulated) transmitNext() {
 	binary.BigEndian.PutUint32(request[4:], c.number)
 	binary.BigEndian.PutUint32(request[8:], c.count)
 	c.count++
+	w.stats.Sent++
 	id, err := w.endpoint.Send(session, request, w.now)
 	if err != nil {
 		w.fail(err)
@@ -247,7 +248,10 @@ func (c *simulated) routability(payload []byte) {
 func (c *simulated) answered(m *message.Message) {
 	w := c.w
 	c.pending = 0
-	c.answeredAt = w.now
+	if w.answeredAt != 0 && w.phase == phaseLoad {
+		w.delays.Silence = max(w.delays.Silence, w.now-w.answeredAt)
+	}
+	c.answeredAt, w.answeredAt = w.now, w.now
 	if c.goesOn(m) {
 		c.transmitNext()
 		return
@@ -285,7 +289,7 @@ func (c *simulated) answered(m *message.Message) {
 	case w.b.cfg.Pause > 0:
 		c.setTimer(w.now + w.b.cfg.Pause)
 	default:
-		c.send()
+		c.send(w.now)
 	}
 }
 
@@ -399,8 +403,8 @@ func (c *simulated) end() {
 	}
 }
 
-// due handles the client's timer.
-func (c *simulated) due() {
+// due handles the client's timer of the time at.
+func (c *simulated) due(at time.Duration) {
 	switch c.state {
 	case stateHandshake:
 		if c.handshake == nil {
@@ -413,7 +417,7 @@ func (c *simulated) due() {
 		if c.progress.feed.token != nil {
 			c.notify()
 		} else if c.pending == 0 && c.w.phase == phaseLoad && !c.progress.open {
-			c.send()
+			c.send(at)
 		}
 	case stateWaiting:
 		c.connect()

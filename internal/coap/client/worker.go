@@ -22,6 +22,7 @@ const (
 	publishEvery  = 50 * time.Millisecond // how often a worker publishes its counters
 	errorPause    = time.Second           // after an error, with NoStop; plus up to half of it
 	tokenLength   = 8                     // client number and count
+	spreadFirst   = time.Second           // within which the first requests of clients with a pause are sent, if the pause is longer
 )
 
 // worker runs a share of the clients on one goroutine. Other goroutines use only the fields under mu.
@@ -63,6 +64,8 @@ type worker struct {
 	rtt        *measure.Latency // since the reporter's latest visit, about
 	handshakes *measure.Latency
 	published  time.Duration
+	answeredAt time.Duration // the newest response to any client; 0: none yet
+	delays     Delays        // since the reporter's latest visit
 
 	mu     sync.Mutex
 	shared report
@@ -75,6 +78,7 @@ type report struct {
 	rtt      *measure.Latency // for the reporter to take; nil: taken
 	wanted   bool             // the reporter is about to take rtt
 	spare    *measure.Latency // given back by the reporter, empty; nil: in use
+	delays   Delays           // of the same time as rtt
 	phase    phase            // the worker has reached
 	ready    int              // clients with a session, or that gave up
 	ended    int
@@ -205,12 +209,14 @@ func (w *worker) run() {
 		if w.now-w.published >= publishEvery {
 			w.publish()
 		}
+		wake := w.now + w.wait()
 		n, _, err := w.poller.Wait(w.tokens, w.wait())
 		if err != nil {
 			w.fail(err)
 			break
 		}
 		w.now = w.b.clock()
+		w.delays.Late = max(w.delays.Late, w.now-wake)
 		for _, d := range w.dialling.take() {
 			w.dialled(d)
 		}
@@ -228,8 +234,9 @@ func (w *worker) run() {
 // runTimers calls due for every client whose time has come.
 func (w *worker) runTimers() {
 	for i, at, ok := w.timers.First(); ok && at <= w.now; i, at, ok = w.timers.First() {
+		w.delays.Late = max(w.delays.Late, w.now-at)
 		w.timers.Remove(i)
-		w.clients[i].due()
+		w.clients[i].due(at)
 	}
 }
 
@@ -260,10 +267,15 @@ func (w *worker) enter(p phase) {
 		}
 	case phaseLoad:
 		w.rebindAt = w.now + w.b.cfg.RebindEvery
-		for _, c := range w.clients {
-			if c.state == stateReady && !c.progress.open && c.progress.feed.token == nil { // else the server is at it since the first request
-				c.send()
+		for i, c := range w.clients {
+			if c.state != stateReady || c.progress.open || c.progress.feed.token != nil { // the server is at it since the first request
+				continue
 			}
+			if spread := min(w.b.cfg.Pause, spreadFirst); spread > 0 { // else all clients would send together, pause together, and so on
+				c.setTimer(w.now + spread*time.Duration(i)/time.Duration(len(w.clients)))
+				continue
+			}
+			c.send(w.now)
 		}
 	}
 	w.publish()
@@ -337,7 +349,13 @@ func (w *worker) publish() {
 	w.shared.stats.Stray += counters.Stray + counters.Malformed
 	if w.shared.wanted && w.shared.rtt == nil && w.shared.spare != nil {
 		w.shared.rtt, w.rtt, w.shared.spare = w.rtt, w.shared.spare, nil
+		w.shared.delays, w.delays = w.delays, Delays{}
 		w.shared.wanted = false
+		for _, c := range w.clients {
+			if c.pending != 0 {
+				w.shared.delays.Waiting = max(w.shared.delays.Waiting, w.now-c.progress.begun)
+			}
+		}
 	}
 	w.shared.phase, w.shared.ended = w.phase, w.ended
 	w.shared.ready, w.shared.idle = 0, 0

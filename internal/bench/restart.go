@@ -1,0 +1,245 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/weir-lb/weir/internal/testbed/measure"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/procstat"
+	"github.com/weir-lb/weir/internal/testbed/programs"
+)
+
+// RestartConfig says how often a CoAP server is restarted under which load.
+type RestartConfig struct {
+	Run
+	Clients  int
+	Interval time.Duration // pause of a client between response and next request; 0: none
+	Times    int           // of each event
+	Every    time.Duration // from an event to the next one, at least
+	Events   []string      // names of RestartEvents; empty: all that have aims
+}
+
+// Validate says what cannot be meant.
+func (c *RestartConfig) Validate() error {
+	switch {
+	case c.Clients < 1 || c.Clients > 20_000:
+		return fmt.Errorf("--clients %d: give 1 to 20000", c.Clients)
+	case c.Interval < 0:
+		return fmt.Errorf("--interval %v: it must not be negative", c.Interval)
+	case c.Times < 1 || c.Times > 1000:
+		return fmt.Errorf("--times %d: give 1 to 1000", c.Times)
+	case c.Every < 2*time.Second || c.Every > time.Hour:
+		return fmt.Errorf("--every %v: give 2s to 1h", c.Every)
+	}
+	return knownNames("event", c.Events, namesOf(restartEvents()))
+}
+
+// restartEvent is something that happens to the server.
+type restartEvent struct {
+	name, about string
+	state       bool // the server has a state directory
+	unasked     bool // measured only where it is named: it is known to end sessions
+	happen      func(r *restart, ctx context.Context) error
+}
+
+func (e restartEvent) describe() (name, about string) { return e.name, e.about }
+
+func restartEvents() []restartEvent {
+	return []restartEvent{
+		{name: "none", about: "nothing happens: the waits of the load alone"},
+		{name: "kill", about: "kill -9 of the serving process; the supervisor starts another one", happen: (*restart).kill},
+		{name: "terminate", about: "SIGTERM to the supervisor, then a new start with the same --state", state: true, happen: (*restart).terminate},
+		{name: "sigusr2", about: "SIGUSR2 to the supervisor: upgrade to the binary at its path, here the same one", happen: (*restart).signalUpgrade},
+		{name: "upgrade", about: "the same by weir coap upgrade", happen: (*restart).upgrade},
+		{name: "stop", about: "SIGTERM without --state, then a new start: sessions end, which misses the aims", unasked: true, happen: (*restart).terminate},
+	}
+}
+
+// RestartEvents describes what can happen, in the order in which it is measured: name, tab, what it is.
+func RestartEvents() []string { return describe(restartEvents()) }
+
+// restart is the measurement of one event.
+type restart struct {
+	*programs.Stage
+	config RestartConfig
+	event  restartEvent
+	at     netip.AddrPort
+	server *programs.Daemon
+	args   []string
+}
+
+// Restart measures each event under a load of its own, and returns a result for each.
+func Restart(ctx context.Context, config RestartConfig) (results []*measure.Result, err error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	events := slices.DeleteFunc(restartEvents(), func(e restartEvent) bool {
+		return !wanted(config.Events, e.name) || e.unasked && len(config.Events) == 0
+	})
+	for i, event := range events {
+		r := &restart{config: config, event: event}
+		r.config.Progress = func(done float64, what string) {
+			config.progress((float64(i)+done)/float64(len(events)), "%s: %s", event.name, what)
+		}
+		result, err := r.measure(ctx)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil {
+			result = r.result(time.Now())
+			result.Parameters[paramFailed] = err.Error()
+		}
+		results = append(results, result)
+	}
+	return results, nil
+}
+
+// restartTopology is the clients and the server, each a host.
+func restartTopology() *netlab.Topology {
+	return &netlab.Topology{
+		Name:       "benchrestart",
+		Namespaces: []netlab.Namespace{{Name: "clients"}, {Name: "server"}},
+		Links:      []netlab.Link{cable("clients", "eth0", netlab.Prefixes("10.83.1.2/24"), "server", "eth0", "10.83.1.1/24")},
+	}
+}
+
+// measure runs the load on a new server while the event happens to it.
+func (r *restart) measure(ctx context.Context) (result *measure.Result, err error) {
+	var topology *netlab.Topology
+	r.at = netip.MustParseAddrPort("10.83.1.1:5784")
+	if netlab.Privileged() == nil {
+		topology = restartTopology()
+	} else {
+		ports, err := freePorts(nil, 1)
+		if err != nil {
+			return nil, err
+		}
+		r.at = ports[0]
+	}
+	if r.Stage, err = programs.OpenStage(r.config.Binary, topology); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	r.args = []string{"coap", "server", "--dtls-only", "--dtls", r.at.String()}
+	if r.event.state {
+		r.args = append(r.args, "--state", filepath.Join(r.Dir, "state"))
+	}
+	if err := r.start(ctx); err != nil {
+		return nil, err
+	}
+	load, err := r.startLoad()
+	if err != nil {
+		return nil, err
+	}
+	defer load.stop()
+	if err := load.started(ctx); err != nil {
+		return nil, err
+	}
+	windows, err := r.happenings(ctx, load)
+	if err != nil {
+		return nil, err
+	}
+	total, err := load.end(ctx)
+	if err != nil {
+		return nil, err
+	}
+	result = r.result(windows[0].at)
+	r.fill(result, windowsOf(windows, load.taken()), load.taken(), &total)
+	return result, nil
+}
+
+// start starts the server with its supervisor.
+func (r *restart) start(ctx context.Context) (err error) {
+	r.server, err = r.Daemon(ctx, "server", "server", r.args...)
+	return err
+}
+
+// happenings lets the event happen as often as it shall, and waits after each.
+func (r *restart) happenings(ctx context.Context, load *restartLoad) (windows []restartWindow, err error) {
+	for i := range r.config.Times {
+		if err := programs.Sleep(ctx, time.Second/2); err != nil { // the load is even again, and what a killed process had stored is stable
+			return nil, err
+		}
+		r.config.progress(float64(i)/float64(r.config.Times), "%d of %d", i+1, r.config.Times)
+		w := restartWindow{load: loadAverage()}
+		before, err := servingProcess(ctx, r.server)
+		if err != nil {
+			return nil, err
+		}
+		w.at = time.Now()
+		if r.event.happen != nil {
+			if err := r.event.happen(r, ctx); err != nil {
+				return nil, err
+			}
+			if err := r.becomes(ctx, before); err != nil {
+				return nil, err
+			}
+			w.served = time.Since(w.at)
+		}
+		windows = append(windows, w)
+		if err := programs.Sleep(ctx, time.Until(w.at.Add(r.config.Every))); err != nil {
+			return nil, err
+		}
+		if err := load.failure(); err != nil {
+			return nil, err
+		}
+	}
+	return windows, nil
+}
+
+// becomes waits until another process than that of before serves.
+func (r *restart) becomes(ctx context.Context, before int) error {
+	return until(ctx, programs.ReadyTimeout, func() error {
+		now, err := servingProcess(ctx, r.server)
+		if err == nil && now == before {
+			err = fmt.Errorf("process %d goes on", before)
+		}
+		return err
+	})
+}
+
+func (r *restart) kill(ctx context.Context) error {
+	pid, err := servingProcess(ctx, r.server)
+	if err != nil {
+		return err
+	}
+	return syscall.Kill(pid, syscall.SIGKILL)
+}
+
+func (r *restart) terminate(ctx context.Context) error {
+	if err := syscall.Kill(r.server.PID(), syscall.SIGTERM); err != nil {
+		return err
+	}
+	select {
+	case <-r.server.Ended():
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return r.start(ctx)
+}
+
+func (r *restart) signalUpgrade(context.Context) error {
+	return syscall.Kill(r.server.PID(), syscall.SIGUSR2)
+}
+
+func (r *restart) upgrade(ctx context.Context) error {
+	_, err := r.Output(ctx, "server", exec.Command(r.Binary, "coap", "upgrade", "--admin", r.server.Admin())) //nolint:gosec // our own binary
+	return err
+}
+
+// loadAverage is that of the last minute; 0 where the kernel does not say it.
+func loadAverage() float64 {
+	first, _, _ := strings.Cut(procstat.LoadAverage(), " ")
+	average, _ := strconv.ParseFloat(first, 64)
+	return average
+}

@@ -1,0 +1,137 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/weir-lb/weir/api/v1"
+)
+
+// restartLoad is `weir coap bench` under way.
+type restartLoad struct {
+	cmd   *exec.Cmd
+	out   bytes.Buffer // its result; to be read once it has ended
+	begun chan struct{}
+	ended chan struct{}
+	err   error // of the process; likewise
+
+	mu      sync.Mutex
+	samples []v1.CoAPBenchSample
+	last    string // line that is no sample
+}
+
+// startLoad starts the clients. They go on after an error with a new handshake, as devices do.
+func (r *restart) startLoad() (*restartLoad, error) {
+	l := &restartLoad{begun: make(chan struct{}), ended: make(chan struct{})}
+	l.cmd = exec.Command(r.Binary, "coap", "bench", "coaps://"+r.at.String()+"/benchmark?rlen=40", "--clients", fmt.Sprint(r.config.Clients), //nolint:gosec // our own binary
+		"--interval", r.config.Interval.String(), "--duration", "24h", "--no-stop", "--allow-errors", "--json", "--progress", "json")
+	l.cmd.Stdout = &l.out
+	progress, err := l.cmd.StderrPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.Running.Start(r.Host("clients"), l.cmd); err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(l.ended)
+		l.read(progress)
+		l.err = l.cmd.Wait()
+		r.Running.Forget(l.cmd)
+	}()
+	return l, nil
+}
+
+// read takes what the clients report until they end.
+func (l *restartLoad) read(progress io.Reader) {
+	begun := false
+	for lines := bufio.NewScanner(progress); lines.Scan(); {
+		var sample v1.CoAPBenchSample
+		err := json.Unmarshal(lines.Bytes(), &sample)
+		l.mu.Lock()
+		if err == nil {
+			l.samples = append(l.samples, sample)
+		} else {
+			l.last = lines.Text()
+		}
+		l.mu.Unlock()
+		if !begun && lines.Text() == benchStarted {
+			begun = true
+			close(l.begun)
+		}
+	}
+}
+
+// started waits until every client has its session.
+func (l *restartLoad) started(ctx context.Context) error {
+	select {
+	case <-l.begun:
+		return nil
+	case <-l.ended:
+		return l.failure()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// failure is why the clients have ended by themselves; nil while they run.
+func (l *restartLoad) failure() error {
+	select {
+	case <-l.ended:
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return errors.Join(fmt.Errorf("the clients have ended: %s", l.last), l.err)
+	default:
+		return nil
+	}
+}
+
+// taken are the samples so far.
+func (l *restartLoad) taken() []v1.CoAPBenchSample {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.samples)
+}
+
+// loadEnd bounds how long the clients may take to end.
+const loadEnd = 20 * time.Second
+
+// end ends the clients and returns their result.
+func (l *restartLoad) end(ctx context.Context) (total v1.CoAPBench, err error) {
+	if err := l.failure(); err != nil {
+		return total, err
+	}
+	_ = l.cmd.Process.Signal(os.Interrupt) // if it has ended meanwhile, its result says so
+	limited, cancel := context.WithTimeout(ctx, loadEnd)
+	defer cancel()
+	select {
+	case <-l.ended:
+	case <-limited.Done():
+		return total, fmt.Errorf("the clients do not end: %w", limited.Err())
+	}
+	if err = l.err; err == nil {
+		err = json.Unmarshal(l.out.Bytes(), &total)
+	}
+	if err != nil {
+		return total, fmt.Errorf("result of the clients: %w", err)
+	}
+	return total, nil
+}
+
+// stop kills the clients if they have not ended.
+func (l *restartLoad) stop() {
+	if l.failure() == nil {
+		_ = l.cmd.Process.Kill() // it may have ended
+		<-l.ended
+	}
+}
