@@ -27,16 +27,16 @@ func (p coapPath) movedTopology() *netlab.Topology {
 	}
 	t := &netlab.Topology{
 		Name:       strings.ReplaceAll(p.name, "moved", "mv"),
-		Namespaces: []netlab.Namespace{balancer, {Name: "client", Routes: through("10.1.0.1")}},
-		Links:      []netlab.Link{cable("client", "eth0", movedSources("/24"), "balancer", "veth0", "10.1.0.1/24")},
+		Namespaces: []netlab.Namespace{balancer, {Name: "client", Routes: netlab.Default("10.1.0.1")}},
+		Links:      []netlab.Link{netlab.Cable("client eth0 10.1.0.2/24 10.1.0.3/24 10.1.0.4/24 10.1.0.5/24 10.1.0.6/24", "balancer veth0 10.1.0.1/24")},
 	}
 	for i := 1; i <= p.nodes; i++ {
-		node := netlab.Namespace{Name: fmt.Sprintf("node%d", i), Routes: through(fmt.Sprintf("10.2.%d.1", i))}
+		node := netlab.Namespace{Name: fmt.Sprintf("node%d", i), Routes: netlab.Default(fmt.Sprintf("10.2.%d.1", i))}
 		if p.kernel {
 			node.Loopback = netlab.Prefixes(movedVIP + "/32")
 		}
 		t.Namespaces = append(t.Namespaces, node)
-		t.Links = append(t.Links, cable(node.Name, "eth0", netlab.Prefixes(nodeAddress(i)+"/24"), "balancer", fmt.Sprintf("veth%d", i), fmt.Sprintf("10.2.%d.1/24", i)))
+		t.Links = append(t.Links, netlab.Cable(node.Name+" eth0 "+nodeAddress(i)+"/24", fmt.Sprintf("balancer veth%[1]d 10.2.%[1]d.1/24", i)))
 	}
 	return t
 }

@@ -34,7 +34,7 @@ func floodsTopology(vipAtServer, marks bool) netlab.Topology {
 			{Key: "net.ipv4.conf.veth2.rp_filter", Value: "0"},
 		},
 	}
-	server := netlab.Namespace{Name: "server", Routes: through("10.82.2.1"), Sysctls: []netlab.Sysctl{
+	server := netlab.Namespace{Name: "server", Routes: netlab.Default("10.82.2.1"), Sysctls: []netlab.Sysctl{
 		// What the server's own reassembly forgets is no matter of what is measured.
 		{Key: "net.ipv4.ipfrag_high_thresh", Value: "4294967296"}, {Key: "net.ipv4.ipfrag_time", Value: "1"},
 	}}
@@ -51,12 +51,12 @@ func floodsTopology(vipAtServer, marks bool) netlab.Topology {
 	return netlab.Topology{
 		Name: "benchfloods",
 		Namespaces: []netlab.Namespace{
-			{Name: "clients", Routes: through("10.82.1.1")}, {Name: "attacker", Routes: through("10.82.3.1")}, middle, server,
+			{Name: "clients", Routes: netlab.Default("10.82.1.1")}, {Name: "attacker", Routes: netlab.Default("10.82.3.1")}, middle, server,
 		},
 		Links: []netlab.Link{
-			cable("clients", "eth0", netlab.Prefixes("10.82.1.2/24", "10.82.1.3/24", "10.82.1.4/24", "10.82.1.5/24"), "middle", "veth0", "10.82.1.1/24"),
-			cable("middle", "veth1", netlab.Prefixes("10.82.2.1/24"), "server", "eth0", "10.82.2.2/24"),
-			cable("attacker", "eth0", netlab.Prefixes("10.82.3.2/24"), "middle", "veth2", "10.82.3.1/24"),
+			netlab.Cable("clients eth0 10.82.1.2/24 10.82.1.3/24 10.82.1.4/24 10.82.1.5/24", "middle veth0 10.82.1.1/24"),
+			netlab.Cable("middle veth1 10.82.2.1/24", "server eth0 10.82.2.2/24"),
+			netlab.Cable("attacker eth0 10.82.3.2/24", "middle veth2 10.82.3.1/24"),
 		},
 	}
 }

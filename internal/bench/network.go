@@ -11,19 +11,6 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
-// through is a route to everything by a gateway.
-func through(gateway string) []netlab.Route {
-	return []netlab.Route{{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr(gateway)}}
-}
-
-// cable joins an interface of one namespace to one of another.
-func cable(namespace, device string, addresses []netip.Prefix, to, toDevice, toAddress string) netlab.Link {
-	return netlab.Link{
-		A: netlab.End{Namespace: namespace, Name: device, Addresses: addresses},
-		B: netlab.End{Namespace: to, Name: toDevice, Addresses: netlab.Prefixes(toAddress)},
-	}
-}
-
 // freePorts finds UDP ports on 127.0.0.1 of a namespace, nil: of ours. They are free a moment later too unless somebody else is
 // fast.
 func freePorts(host *netlab.Host, n int) (ports []netip.AddrPort, err error) {

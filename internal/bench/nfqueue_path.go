@@ -82,8 +82,8 @@ func (p *path) inNetwork(offload string, twoHops bool) {
 		switch ns := &p.topology.Namespaces[i]; ns.Name {
 		case "balancer": // the way of direct, and of what the rules let through
 			ns.Routes = append(ns.Routes,
-				netlab.Route{To: netip.MustParsePrefix("10.96.0.1/32"), Via: netip.MustParseAddr("10.62.0.2")},
-				netlab.Route{To: netip.MustParsePrefix("fd96::1/128"), Via: netip.MustParseAddr("fd62::2")})
+				netlab.Via("10.96.0.1/32", "10.62.0.2"),
+				netlab.Via("fd96::1/128", "fd62::2"))
 		case "server": // a lost fragment must not clog reassembly until the ids wrap
 			ns.Sysctls = append(ns.Sysctls, netlab.Sysctl{Key: "net.ipv4.ipfrag_high_thresh", Value: "268435456"}, netlab.Sysctl{Key: "net.ipv4.ipfrag_time", Value: "1"},
 				netlab.Sysctl{Key: "net.ipv6.ip6frag_high_thresh", Value: "268435456"}, netlab.Sysctl{Key: "net.ipv6.ip6frag_time", Value: "1"})

@@ -109,7 +109,7 @@ func restartTopology() *netlab.Topology {
 	return &netlab.Topology{
 		Name:       "benchrestart",
 		Namespaces: []netlab.Namespace{{Name: "clients"}, {Name: "server"}},
-		Links:      []netlab.Link{cable("clients", "eth0", netlab.Prefixes("10.83.1.2/24"), "server", "eth0", "10.83.1.1/24")},
+		Links:      []netlab.Link{netlab.Cable("clients eth0 10.83.1.2/24", "server eth0 10.83.1.1/24")},
 	}
 }
 

@@ -28,13 +28,13 @@ func soakTopology() *netlab.Topology {
 	return &netlab.Topology{
 		Name: "benchsoak",
 		Namespaces: []netlab.Namespace{
-			{Name: "clients", Routes: through("10.81.1.1")},
+			{Name: "clients", Routes: netlab.Default("10.81.1.1")},
 			{Name: "balancer", Forward: true, Loopback: netlab.Prefixes("10.81.9.1/32")},
-			{Name: "server", Routes: through("10.81.2.1")},
+			{Name: "server", Routes: netlab.Default("10.81.2.1")},
 		},
 		Links: []netlab.Link{
-			cable("clients", "eth0", netlab.Prefixes("10.81.1.2/24", "10.81.1.3/24", "10.81.1.4/24", "10.81.1.5/24"), "balancer", "veth0", "10.81.1.1/24"),
-			cable("balancer", "veth1", netlab.Prefixes("10.81.2.1/24"), "server", "eth0", "10.81.2.2/24"),
+			netlab.Cable("clients eth0 10.81.1.2/24 10.81.1.3/24 10.81.1.4/24 10.81.1.5/24", "balancer veth0 10.81.1.1/24"),
+			netlab.Cable("balancer veth1 10.81.2.1/24", "server eth0 10.81.2.2/24"),
 		},
 	}
 }

@@ -63,17 +63,14 @@ func turnTopology(veth bool) *netlab.Topology {
 	if !veth {
 		return &netlab.Topology{Name: "benchturn", Namespaces: []netlab.Namespace{{Name: "all"}}}
 	}
-	via := func(to, gateway string) []netlab.Route {
-		return []netlab.Route{{To: netip.MustParsePrefix(to), Via: netip.MustParseAddr(gateway)}}
-	}
 	return &netlab.Topology{
 		Name: "benchturn",
 		Namespaces: []netlab.Namespace{
-			{Name: "clients", Routes: via("10.78.2.0/24", "10.78.1.1")}, {Name: "servers", Forward: true}, {Name: "sinks", Routes: via("10.78.1.0/24", "10.78.2.1")},
+			{Name: "clients", Routes: []netlab.Route{netlab.Via("10.78.2.0/24", "10.78.1.1")}}, {Name: "servers", Forward: true}, {Name: "sinks", Routes: []netlab.Route{netlab.Via("10.78.1.0/24", "10.78.2.1")}},
 		},
 		Links: []netlab.Link{
-			cable("clients", "c0", netlab.Prefixes("10.78.1.2/24"), "servers", "s0", "10.78.1.1/24"),
-			cable("servers", "s1", netlab.Prefixes("10.78.2.1/24"), "sinks", "f0", "10.78.2.2/24"),
+			netlab.Cable("clients c0 10.78.1.2/24", "servers s0 10.78.1.1/24"),
+			netlab.Cable("servers s1 10.78.2.1/24", "sinks f0 10.78.2.2/24"),
 		},
 	}
 }

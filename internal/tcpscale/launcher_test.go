@@ -20,10 +20,7 @@ func TestRootGroupsInNamespaces(t *testing.T) {
 			{Name: "client", Sysctls: []netlab.Sysctl{{Key: "net.ipv4.ip_local_port_range", Value: "40001 40100"}}},
 			{Name: "server"},
 		},
-		Links: []netlab.Link{{
-			A: netlab.End{Namespace: "client", Name: "c", Addresses: netlab.Prefixes("10.9.0.2/24")},
-			B: netlab.End{Namespace: "server", Name: "s", Addresses: netlab.Prefixes("10.9.0.1/24")},
-		}},
+		Links: []netlab.Link{netlab.Cable("client c 10.9.0.2/24", "server s 10.9.0.1/24")},
 	})
 	there, afar := Launcher{Command: workerCommand, Do: lab.Namespace("server").Do}, Launcher{Command: workerCommand, Do: lab.Namespace("client").Do}
 	server, err := StartServer(there, ServerConfig{Listen: []netip.AddrPort{netip.MustParseAddrPort("10.9.0.1:0")}, ID: "there", Backlog: 1024}, 2)

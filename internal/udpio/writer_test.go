@@ -142,10 +142,7 @@ func TestRootWriterBeyondTheMTU(t *testing.T) {
 	lab := netlabtest.Up(t, netlab.Topology{
 		Name:       "udpiomtu",
 		Namespaces: []netlab.Namespace{{Name: "a"}, {Name: "b"}},
-		Links: []netlab.Link{{
-			A: netlab.End{Namespace: "a", Name: "eth0", Addresses: netlab.Prefixes("10.9.0.1/24")},
-			B: netlab.End{Namespace: "b", Name: "eth0", Addresses: netlab.Prefixes("10.9.0.2/24")},
-		}},
+		Links:      []netlab.Link{netlab.Cable("a eth0 10.9.0.1/24", "b eth0 10.9.0.2/24")},
 	})
 	var to *udpio.Conn
 	err := lab.Namespace("b").Do(func() error {

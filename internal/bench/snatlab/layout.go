@@ -242,9 +242,9 @@ func (l *layout) vipsOf(node int) int {
 func (l *layout) topology() netlab.Topology {
 	route := func(to netip.Prefix, via netip.Addr) netlab.Route { return netlab.Route{To: to, Via: via} }
 	everywhere := netip.MustParsePrefix("0.0.0.0/0")
-	servers := []netip.Prefix{}
+	servers := ""
 	for i := range l.scenario.Destinations {
-		servers = append(servers, netip.PrefixFrom(serverAddress(i), 24))
+		servers += fmt.Sprintf(" %v/24", serverAddress(i))
 	}
 	middle := netlab.Namespace{Name: cloud, Forward: true}
 	t := netlab.Topology{Name: "snatlab"}
@@ -261,23 +261,14 @@ func (l *layout) topology() netlab.Topology {
 		}
 		middle.Routes = append(middle.Routes, route(podNet(i), uplink(i)))
 		t.Namespaces = append(t.Namespaces, node)
-		t.Links = append(t.Links, netlab.Link{
-			A: netlab.End{Namespace: name, Name: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(uplink(i), 24)}},
-			B: netlab.End{Namespace: cloud, Name: name, Addresses: []netip.Prefix{netip.PrefixFrom(cloudEnd(i), 24)}},
-		})
+		t.Links = append(t.Links, netlab.Cable(fmt.Sprintf("%s eth0 %v/24", name, uplink(i)), fmt.Sprintf("%s %s %v/24", cloud, name, cloudEnd(i))))
 	}
-	down := netlab.Link{
-		A: netlab.End{Namespace: cloud, Name: "server", Addresses: []netip.Prefix{netip.PrefixFrom(serverGateway(), 24)}},
-		B: netlab.End{Namespace: serverHost, Name: "eth0", Addresses: servers},
-	}
+	down := netlab.Cable(fmt.Sprintf("%s server %v/24", cloud, serverGateway()), serverHost+" eth0"+servers)
 	if l.has(snat.MasqueradeLB) {
 		down.A.Namespace, down.A.Name = serverNode, "eth1"
 		middle.Routes = append(middle.Routes, route(netip.PrefixFrom(addr(75, 0, 0), 24), serverNodeAddress()))
 		t.Namespaces = append(t.Namespaces, netlab.Namespace{Name: serverNode, Forward: true, Routes: []netlab.Route{route(everywhere, addr(74, 0, 1))}})
-		t.Links = append(t.Links, netlab.Link{
-			A: netlab.End{Namespace: cloud, Name: "server", Addresses: []netip.Prefix{netip.PrefixFrom(addr(74, 0, 1), 24)}},
-			B: netlab.End{Namespace: serverNode, Name: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(serverNodeAddress(), 24)}},
-		})
+		t.Links = append(t.Links, netlab.Cable(fmt.Sprintf("%s server %v/24", cloud, addr(74, 0, 1)), fmt.Sprintf("%s eth0 %v/24", serverNode, serverNodeAddress())))
 	}
 	t.Links = append(t.Links, down)
 	t.Namespaces = append(t.Namespaces, middle, netlab.Namespace{

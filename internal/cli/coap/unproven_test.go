@@ -60,10 +60,7 @@ func TestRootUnprovenClients(t *testing.T) {
 	lab := netlabtest.Up(t, netlab.Topology{
 		Name:       "coapproof",
 		Namespaces: []netlab.Namespace{{Name: "server"}, {Name: "client"}},
-		Links: []netlab.Link{{
-			A: netlab.End{Namespace: "server", Name: "eth0", Addresses: netlab.Prefixes("10.77.0.1/24")},
-			B: netlab.End{Namespace: "client", Name: "eth0", Addresses: netlab.Prefixes("10.77.0.2/24")},
-		}},
+		Links:      []netlab.Link{netlab.Cable("server eth0 10.77.0.1/24", "client eth0 10.77.0.2/24")},
 	})
 	self, err := os.Executable()
 	if err != nil {

@@ -43,25 +43,19 @@ func newWard(t *testing.T, spec string) *ward {
 	netlabtest.Root(t)
 	netlabtest.Tools(t, "iptables", "ip6tables", "ip", "ping", "ethtool", "sysctl")
 	t.Parallel() // all in a network of its own
-	end := func(ns, name string, addresses ...string) netlab.End {
-		return netlab.End{Namespace: ns, Name: name, Addresses: netlab.Prefixes(addresses...)}
-	}
-	route := func(to, via string) netlab.Route {
-		return netlab.Route{To: netlab.Prefixes(to)[0], Via: netlab.Prefixes(via + "/0")[0].Addr()}
-	}
 	lab := netlabtest.Up(t, netlab.Topology{
 		Name: "nsdoctor",
 		Namespaces: []netlab.Namespace{
-			{Name: "client", Routes: []netlab.Route{route("0.0.0.0/0", "10.61.0.1"), route("::/0", "fd61::1")}},
+			{Name: "client", Routes: netlab.Default("10.61.0.1", "fd61::1")},
 			{Name: "lb", Forward: true, Sysctls: []netlab.Sysctl{{Key: "net.ipv6.conf.eth1.keep_addr_on_down", Value: "1"}}},
 			{
 				Name: "server", Loopback: netlab.Prefixes("10.96.0.1/32", "10.96.0.2/32", "fd96::1/128", "fd96::2/128"),
-				Routes: []netlab.Route{route("0.0.0.0/0", "10.62.0.1"), route("::/0", "fd62::1")},
+				Routes: netlab.Default("10.62.0.1", "fd62::1"),
 			},
 		},
 		Links: []netlab.Link{
-			{A: end("client", "eth0", "10.61.0.2/24", "fd61::2/64"), B: end("lb", "eth0", "10.61.0.1/24", "fd61::1/64")},
-			{A: end("lb", "eth1", "10.62.0.1/24", "fd62::1/64"), B: end("server", "eth0", "10.62.0.2/24", "10.62.0.3/24", "fd62::2/64", "fd62::3/64")},
+			netlab.Cable("client eth0 10.61.0.2/24 fd61::2/64", "lb eth0 10.61.0.1/24 fd61::1/64"),
+			netlab.Cable("lb eth1 10.62.0.1/24 fd62::1/64", "server eth0 10.62.0.2/24 10.62.0.3/24 fd62::2/64 fd62::3/64"),
 		},
 	})
 	dir := t.TempDir()

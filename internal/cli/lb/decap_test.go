@@ -24,7 +24,7 @@ func TestRootDecapStartsAndStops(t *testing.T) {
 	lab := netlabtest.Up(t, netlab.Topology{
 		Name:       "ebdecapcmd",
 		Namespaces: []netlab.Namespace{{Name: "a"}, {Name: "b"}},
-		Links:      []netlab.Link{{A: netlab.End{Namespace: "a", Name: "eth0"}, B: netlab.End{Namespace: "b", Name: "eth0"}}},
+		Links:      []netlab.Link{netlab.Cable("a eth0", "b eth0")},
 	})
 	self, err := os.Executable()
 	if err != nil {

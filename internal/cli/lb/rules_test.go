@@ -52,10 +52,7 @@ func TestRootLBRulesApplyAndRemove(t *testing.T) {
 	lab := netlabtest.Up(t, netlab.Topology{
 		Name:       "nslbrules",
 		Namespaces: []netlab.Namespace{{Name: "lb"}, {Name: "server"}},
-		Links: []netlab.Link{{
-			A: netlab.End{Namespace: "lb", Name: "eth0", Addresses: netlab.Prefixes("10.62.0.1/24", "fd62::1/64")},
-			B: netlab.End{Namespace: "server", Name: "eth0", Addresses: netlab.Prefixes("10.62.0.2/24", "fd62::2/64")},
-		}},
+		Links:      []netlab.Link{netlab.Cable("lb eth0 10.62.0.1/24 fd62::1/64", "server eth0 10.62.0.2/24 fd62::2/64")},
 	})
 	rules := func(args ...string) (report struct {
 		Commands []string `json:"commands"`

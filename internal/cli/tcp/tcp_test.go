@@ -200,10 +200,7 @@ func serverAcross(t *testing.T, name string) (client, server *netlab.Host) {
 	t.Helper()
 	lab := netlabtest.Up(t, netlab.Topology{
 		Name: name, Namespaces: []netlab.Namespace{{Name: "c"}, {Name: "s"}},
-		Links: []netlab.Link{{
-			A: netlab.End{Namespace: "c", Name: "eth0", Addresses: netlab.Prefixes("10.9.0.1/24")},
-			B: netlab.End{Namespace: "s", Name: "eth0", Addresses: netlab.Prefixes("10.9.0.2/24")},
-		}},
+		Links: []netlab.Link{netlab.Cable("c eth0 10.9.0.1/24", "s eth0 10.9.0.2/24")},
 	})
 	client, server = lab.Namespace("c"), lab.Namespace("s")
 	_, _, notes := tcpProcess(t, server.Start, "server", "--listen", "10.9.0.2:10000", "--workers", "1", "--quiet")

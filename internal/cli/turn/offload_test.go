@@ -34,19 +34,13 @@ func offloadLab(name string, forward bool) netlab.Topology {
 	return netlab.Topology{
 		Name: name,
 		Namespaces: []netlab.Namespace{
-			{Name: "client", Routes: []netlab.Route{{To: netip.MustParsePrefix("10.2.0.0/24"), Via: netip.MustParseAddr("10.1.0.1")}}},
+			{Name: "client", Routes: []netlab.Route{netlab.Via("10.2.0.0/24", "10.1.0.1")}},
 			{Name: "gateway", Forward: forward},
-			{Name: "peer", Routes: []netlab.Route{{To: netip.MustParsePrefix("10.1.0.0/24"), Via: netip.MustParseAddr("10.2.0.1")}}},
+			{Name: "peer", Routes: []netlab.Route{netlab.Via("10.1.0.0/24", "10.2.0.1")}},
 		},
 		Links: []netlab.Link{
-			{
-				A: netlab.End{Namespace: "client", Name: "eth0", Addresses: netlab.Prefixes("10.1.0.2/24")},
-				B: netlab.End{Namespace: "gateway", Name: "front", Addresses: netlab.Prefixes("10.1.0.1/24")},
-			},
-			{
-				A: netlab.End{Namespace: "peer", Name: "eth0", Addresses: netlab.Prefixes("10.2.0.2/24")},
-				B: netlab.End{Namespace: "gateway", Name: "back", Addresses: netlab.Prefixes("10.2.0.1/24")},
-			},
+			netlab.Cable("client eth0 10.1.0.2/24", "gateway front 10.1.0.1/24"),
+			netlab.Cable("peer eth0 10.2.0.2/24", "gateway back 10.2.0.1/24"),
 		},
 	}
 }

@@ -15,22 +15,18 @@ import (
 // hops is client, balancer and server in a row, the last link too narrow for a full packet.
 func hops(t *testing.T) *netlab.Lab {
 	t.Helper()
-	end := func(ns, name string, addresses ...string) netlab.End {
-		return netlab.End{Namespace: ns, Name: name, Addresses: netlab.Prefixes(addresses...)}
-	}
-	gateway := func(via string) []netlab.Route {
-		return []netlab.Route{{To: netlab.Prefixes("0.0.0.0/0")[0], Via: netlab.Prefixes(via + "/32")[0].Addr()}}
-	}
+	narrow := netlab.Cable("lb eth1 10.62.0.1/24", "server eth0 10.62.0.2/24")
+	narrow.MTU = 1400
 	return netlabtest.Up(t, netlab.Topology{
 		Name: "nshops",
 		Namespaces: []netlab.Namespace{
-			{Name: "client", Routes: gateway("10.61.0.1")},
+			{Name: "client", Routes: netlab.Default("10.61.0.1")},
 			{Name: "lb", Forward: true},
-			{Name: "server", Loopback: netlab.Prefixes("10.96.0.1/32"), Routes: gateway("10.62.0.1")},
+			{Name: "server", Loopback: netlab.Prefixes("10.96.0.1/32"), Routes: netlab.Default("10.62.0.1")},
 		},
 		Links: []netlab.Link{
-			{A: end("client", "eth0", "10.61.0.2/24"), B: end("lb", "eth0", "10.61.0.1/24")},
-			{A: end("lb", "eth1", "10.62.0.1/24"), B: end("server", "eth0", "10.62.0.2/24"), MTU: 1400},
+			netlab.Cable("client eth0 10.61.0.2/24", "lb eth0 10.61.0.1/24"),
+			narrow,
 		},
 	})
 }

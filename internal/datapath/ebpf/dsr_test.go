@@ -3,7 +3,6 @@ package ebpf
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"testing"
 
 	"github.com/weir-lb/weir/api/v1"
@@ -86,8 +85,8 @@ func segment(name string) netlab.Topology {
 			ns.Forward = true
 		case "client":
 			ns.Routes = []netlab.Route{
-				{To: netip.MustParsePrefix("10.0.0.1/32"), Via: netip.MustParseAddr("10.2.0.1")},
-				{To: netip.MustParsePrefix("2001:db8::1/128"), Via: netip.MustParseAddr("2001:db8::2:1")},
+				netlab.Via("10.0.0.1/32", "10.2.0.1"),
+				netlab.Via("2001:db8::1/128", "2001:db8::2:1"),
 			}
 		default:
 			ns.Loopback = netlab.Prefixes("10.0.0.1/32", "2001:db8::1/128")

@@ -24,29 +24,20 @@ import (
 // twoClients has two clients and one backend. Routed: the backend's replies
 // come back through the balancer; else it knows its own wire only.
 func twoClients(name string, routed bool) netlab.Topology {
-	defaults := func(via4, via6 string) []netlab.Route {
-		return []netlab.Route{
-			{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr(via4)},
-			{To: netip.MustParsePrefix("::/0"), Via: netip.MustParseAddr(via6)},
-		}
-	}
 	backend := netlab.Namespace{Name: "zone1"}
 	if routed {
-		backend.Routes = defaults("10.2.0.1", "2001:db8::2:1")
+		backend.Routes = netlab.Default("10.2.0.1", "2001:db8::2:1")
 	}
 	link := func(from, gateway, net4, net6 string) netlab.Link {
-		return netlab.Link{
-			A: netlab.End{Namespace: from, Name: "eth0", Addresses: netlab.Prefixes(net4+".2/24", net6+":2/112")},
-			B: netlab.End{Namespace: "gateway", Name: gateway, Addresses: netlab.Prefixes(net4+".1/24", net6+":1/112")},
-		}
+		return netlab.Cable(from+" eth0 "+net4+".2/24 "+net6+":2/112", "gateway "+gateway+" "+net4+".1/24 "+net6+":1/112")
 	}
 	return netlab.Topology{
 		Name: name,
 		Namespaces: []netlab.Namespace{
 			{Name: "gateway", Forward: true},
 			backend,
-			{Name: "client1", Routes: defaults("10.1.1.1", "2001:db8:1:1::1")},
-			{Name: "client2", Routes: defaults("10.1.2.1", "2001:db8:1:2::1")},
+			{Name: "client1", Routes: netlab.Default("10.1.1.1", "2001:db8:1:1::1")},
+			{Name: "client2", Routes: netlab.Default("10.1.2.1", "2001:db8:1:2::1")},
 		},
 		Links: []netlab.Link{
 			link("client1", "veth1", "10.1.1", "2001:db8:1:1:"), link("client2", "veth2", "10.1.2", "2001:db8:1:2:"),

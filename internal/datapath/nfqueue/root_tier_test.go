@@ -42,10 +42,7 @@ func tierTopology() netlab.Topology {
 	var balancers [2]netlab.Namespace
 	for j := range balancers {
 		balancers[j] = netlab.Namespace{Name: fmt.Sprintf("lb%d", j), Forward: true, Sysctls: quiet}
-		t.Links = append(t.Links, netlab.Link{
-			A: netlab.End{Namespace: "client", Name: fmt.Sprintf("eth%d", j), Addresses: netlab.Prefixes(fmt.Sprintf("10.61.%d.2/24", j), fmt.Sprintf("fd61:%d::2/64", j))},
-			B: netlab.End{Namespace: balancers[j].Name, Name: "in0", Addresses: netlab.Prefixes(fmt.Sprintf("10.61.%d.1/24", j), fmt.Sprintf("fd61:%d::1/64", j))},
-		})
+		t.Links = append(t.Links, netlab.Cable(fmt.Sprintf("client eth%[1]d 10.61.%[1]d.2/24 fd61:%[1]d::2/64", j), fmt.Sprintf("lb%[1]d in0 10.61.%[1]d.1/24 fd61:%[1]d::1/64", j)))
 	}
 	by := func(j, mark int, via4, via6 string) {
 		for _, r := range []struct {
@@ -56,20 +53,14 @@ func tierTopology() netlab.Topology {
 			balancers[j].Rules = append(balancers[j].Rules, netlab.Rule{IPv6: r.is6, Mark: uint32(mark), Table: mark})
 		}
 	}
-	t.Links = append(t.Links, netlab.Link{
-		A: netlab.End{Namespace: "lb0", Name: "peer", Addresses: netlab.Prefixes("10.64.0.1/24", "fd64::1/64")},
-		B: netlab.End{Namespace: "lb1", Name: "peer", Addresses: netlab.Prefixes("10.64.0.2/24", "fd64::2/64")},
-	})
+	t.Links = append(t.Links, netlab.Cable("lb0 peer 10.64.0.1/24 fd64::1/64", "lb1 peer 10.64.0.2/24 fd64::2/64"))
 	by(0, 202, "10.64.0.2", "fd64::2")
 	by(1, 201, "10.64.0.1", "fd64::1")
 	for i := range 2 {
 		backend := netlab.Namespace{Name: backendName(i), Loopback: netlab.Prefixes(vip4+"/32", vip6+"/128"), Sysctls: quiet}
 		for j := range balancers {
 			at4, at6 := fmt.Sprintf("10.62.%d.", 10*i+j), fmt.Sprintf("fd62:%d::", 10*i+j)
-			t.Links = append(t.Links, netlab.Link{
-				A: netlab.End{Namespace: balancers[j].Name, Name: fmt.Sprintf("be%d", i), Addresses: netlab.Prefixes(at4+"1/24", at6+"1/64")},
-				B: netlab.End{Namespace: backend.Name, Name: fmt.Sprintf("eth%d", j), Addresses: netlab.Prefixes(at4+"2/24", at6+"2/64")},
-			})
+			t.Links = append(t.Links, netlab.Cable(fmt.Sprintf("lb%d be%d %s1/24 %s1/64", j, i, at4, at6), fmt.Sprintf("%s eth%d %s2/24 %s2/64", backend.Name, j, at4, at6)))
 			by(j, firstMark+i, at4+"2", at6+"2")
 		}
 		t.Namespaces = append(t.Namespaces, backend)

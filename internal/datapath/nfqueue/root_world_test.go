@@ -66,13 +66,8 @@ func worldTopology(backends int) netlab.Topology {
 	}
 	balancer := netlab.Namespace{Name: "balancer", Forward: true, Sysctls: quiet("all", "in0")}
 	t := netlab.Topology{Name: "nfqw"}
-	t.Namespaces = append(t.Namespaces, netlab.Namespace{Name: "client", Routes: []netlab.Route{
-		{To: prefix("0.0.0.0/0"), Via: netip.MustParseAddr("10.61.0.1")}, {To: prefix("::/0"), Via: netip.MustParseAddr("fd61::1")},
-	}})
-	t.Links = append(t.Links, netlab.Link{
-		A: netlab.End{Namespace: "client", Name: "eth0", Addresses: netlab.Prefixes("10.61.0.2/24", "fd61::2/64")},
-		B: netlab.End{Namespace: "balancer", Name: "in0", Addresses: netlab.Prefixes("10.61.0.1/24", "fd61::1/64")},
-	})
+	t.Namespaces = append(t.Namespaces, netlab.Namespace{Name: "client", Routes: netlab.Default("10.61.0.1", "fd61::1")})
+	t.Links = append(t.Links, netlab.Cable("client eth0 10.61.0.2/24 fd61::2/64", "balancer in0 10.61.0.1/24 fd61::1/64"))
 	for i := range backends {
 		at4, at6 := fmt.Sprintf("10.62.%d.", i), fmt.Sprintf("fd62:%x::", i)
 		dev := fmt.Sprintf("be%d", i)
@@ -86,14 +81,9 @@ func worldTopology(backends int) netlab.Topology {
 		}
 		t.Namespaces = append(t.Namespaces, netlab.Namespace{
 			Name: backendName(i), Loopback: netlab.Prefixes(vip4+"/32", vip6+"/128"), Sysctls: quiet("all", "eth0"),
-			Routes: []netlab.Route{
-				{To: prefix("0.0.0.0/0"), Via: netip.MustParseAddr(at4 + "1")}, {To: prefix("::/0"), Via: netip.MustParseAddr(at6 + "1")},
-			},
+			Routes: netlab.Default(at4+"1", at6+"1"),
 		})
-		t.Links = append(t.Links, netlab.Link{
-			A: netlab.End{Namespace: "balancer", Name: dev, Addresses: netlab.Prefixes(at4+"1/24", at6+"1/64")},
-			B: netlab.End{Namespace: backendName(i), Name: "eth0", Addresses: netlab.Prefixes(at4+"2/24", at6+"2/64")},
-		})
+		t.Links = append(t.Links, netlab.Cable("balancer "+dev+" "+at4+"1/24 "+at6+"1/64", backendName(i)+" eth0 "+at4+"2/24 "+at6+"2/64"))
 	}
 	t.Namespaces = append(t.Namespaces, balancer)
 	return t

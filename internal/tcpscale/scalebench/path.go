@@ -111,35 +111,29 @@ func topology(backends int) netlab.Topology {
 			{
 				Name: "clients",
 				Routes: []netlab.Route{
-					{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr("10.61.0.1")},
+					netlab.Via("0.0.0.0/0", "10.61.0.1"),
 					{To: netip.MustParsePrefix("10.70.0.0/16"), Dev: "lo", Local: true},
 				},
 				Sysctls: append(loose("eth0"), netlab.Sysctl{Key: "net.ipv4.ip_local_port_range", Value: fmt.Sprintf("%d 65535", firstPort)}),
 			},
 			{
 				Name: "balancer", Forward: true,
-				Routes:  []netlab.Route{{To: netip.MustParsePrefix("10.70.0.0/16"), Via: netip.MustParseAddr("10.61.0.2")}},
+				Routes:  []netlab.Route{netlab.Via("10.70.0.0/16", "10.61.0.2")},
 				Sysctls: loose(leftDevice),
 			},
 		},
-		Links: []netlab.Link{{
-			A: netlab.End{Namespace: "clients", Name: "eth0", Addresses: netlab.Prefixes("10.61.0.2/24")},
-			B: netlab.End{Namespace: "balancer", Name: leftDevice, Addresses: netlab.Prefixes("10.61.0.1/24")},
-		}},
+		Links: []netlab.Link{netlab.Cable("clients eth0 10.61.0.2/24", "balancer "+leftDevice+" 10.61.0.1/24")},
 	}
 	for i := range backends {
-		gateway := netip.AddrFrom4([4]byte{10, 62, byte(i + 1), 1})
+		gateway := fmt.Sprintf("10.62.%d.1", i+1)
 		t.Namespaces = append(t.Namespaces, netlab.Namespace{
 			Name: backendName(i), Loopback: []netip.Prefix{netip.PrefixFrom(vip().Addr(), 32)},
-			Routes: []netlab.Route{{To: netip.MustParsePrefix("0.0.0.0/0"), Via: gateway}},
+			Routes: netlab.Default(gateway),
 			Sysctls: append(loose("eth0"), netlab.Sysctl{Key: "net.core.somaxconn", Value: fmt.Sprint(backlog)},
 				netlab.Sysctl{Key: "net.ipv4.tcp_max_syn_backlog", Value: fmt.Sprint(backlog)}),
 		})
 		t.Namespaces[1].Sysctls = append(t.Namespaces[1].Sysctls, loose(backendDevice(i))...)
-		t.Links = append(t.Links, netlab.Link{
-			A: netlab.End{Namespace: "balancer", Name: backendDevice(i), Addresses: []netip.Prefix{netip.PrefixFrom(gateway, 24)}},
-			B: netlab.End{Namespace: backendName(i), Name: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(backendAddress(i), 24)}},
-		})
+		t.Links = append(t.Links, netlab.Cable(fmt.Sprintf("balancer %s %s/24", backendDevice(i), gateway), fmt.Sprintf("%s eth0 %v/24", backendName(i), backendAddress(i))))
 	}
 	return t
 }

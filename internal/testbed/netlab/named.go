@@ -69,8 +69,8 @@ func DSR() Topology {
 			backend,
 		},
 		Links: []Link{
-			{A: end("zone0", "veth1", "10.0.0.2/24", "2001:db8::2/112"), B: end("gateway", "veth0", vip4+"/24", vip6+"/112")},
-			{A: end("gateway", "veth2", "10.2.0.1/24", "2001:db8::2:1/112"), B: end("zone1", "veth3", "10.2.0.2/24", "2001:db8::2:2/112")},
+			Cable("zone0 veth1 10.0.0.2/24 2001:db8::2/112", "gateway veth0 "+vip4+"/24 "+vip6+"/112"),
+			Cable("gateway veth2 10.2.0.1/24 2001:db8::2:1/112", "zone1 veth3 10.2.0.2/24 2001:db8::2:2/112"),
 		},
 	}
 }
@@ -89,9 +89,9 @@ func NAT() Topology {
 			withDefaults("zone2", "10.3.0.1", "2001:db8::3:1"),
 		},
 		Links: []Link{
-			{A: end("zone0", "veth1", "10.0.0.2/24", "2001:db8::2/112"), B: end("gateway", "veth0", vip4+"/24", vip6+"/112")},
-			{A: end("gateway", "veth2", "10.2.0.1/24", "2001:db8::2:1/112"), B: end("zone1", "eth0", "10.2.0.2/24", "2001:db8::2:2/112")},
-			{A: end("gateway", "veth3", "10.3.0.1/24", "2001:db8::3:1/112"), B: end("zone2", "eth0", "10.3.0.2/24", "2001:db8::3:2/112")},
+			Cable("zone0 veth1 10.0.0.2/24 2001:db8::2/112", "gateway veth0 "+vip4+"/24 "+vip6+"/112"),
+			Cable("gateway veth2 10.2.0.1/24 2001:db8::2:1/112", "zone1 eth0 10.2.0.2/24 2001:db8::2:2/112"),
+			Cable("gateway veth3 10.3.0.1/24 2001:db8::3:1/112", "zone2 eth0 10.3.0.2/24 2001:db8::3:2/112"),
 		},
 	}
 }
@@ -111,18 +111,15 @@ func Cluster() Topology {
 	t := Topology{Name: "cluster"}
 	attach := func(ns Namespace, host int) {
 		t.Namespaces = append(t.Namespaces, ns)
-		port := end("segment", "to-"+ns.Name)
+		port := endOf("segment to-" + ns.Name)
 		port.Bridge = "br0"
-		inner := end(ns.Name, "eth0", fmt.Sprintf("10.2.0.%d/24", host), fmt.Sprintf("2001:db8::2:%x/112", host))
+		inner := endOf(fmt.Sprintf("%[1]s eth0 10.2.0.%[2]d/24 2001:db8::2:%[2]x/112", ns.Name, host))
 		t.Links = append(t.Links, Link{A: inner, B: port})
 	}
 	for i := 1; i <= clients; i++ {
 		name, near4, near6 := fmt.Sprintf("client%d", i), fmt.Sprintf("10.1.%d.1", i), fmt.Sprintf("2001:db8::1:%d:1", i)
 		t.Namespaces = append(t.Namespaces, withDefaults(name, near4, near6))
-		t.Links = append(t.Links, Link{
-			A: end(name, "eth0", fmt.Sprintf("10.1.%d.2/24", i), fmt.Sprintf("2001:db8::1:%d:2/112", i)),
-			B: end("router", "to-"+name, near4+"/24", near6+"/112"),
-		})
+		t.Links = append(t.Links, Cable(fmt.Sprintf("%[1]s eth0 10.1.%[2]d.2/24 2001:db8::1:%[2]d:2/112", name, i), fmt.Sprintf("router to-%s %s/24 %s/112", name, near4, near6)))
 	}
 	var gateways4, gateways6 []netip.Addr
 	for i := 1; i <= balancers; i++ {
@@ -153,36 +150,26 @@ func Cluster() Topology {
 func Chain() Topology {
 	backend := withDefaults("backend", "10.4.0.1", "2001:db8:4::1")
 	hostVIP(&backend)
-	via := func(to, gateway string) Route {
-		return Route{To: netip.MustParsePrefix(to), Via: netip.MustParseAddr(gateway)}
-	}
 	r1 := withDefaults("r1", "10.2.0.2", "2001:db8:2::2")
 	lb := withDefaults("lb", "10.3.0.2", "2001:db8:3::2")
-	lb.Routes = append(lb.Routes, via("10.1.0.0/24", "10.2.0.1"), via("2001:db8:1::/64", "2001:db8:2::1"))
+	lb.Routes = append(lb.Routes, Via("10.1.0.0/24", "10.2.0.1"), Via("2001:db8:1::/64", "2001:db8:2::1"))
 	r2 := withDefaults("r2", "10.3.0.1", "2001:db8:3::1")
 	r1.Forward, lb.Forward, r2.Forward = true, true, true
 	return Topology{
 		Name:       "chain",
 		Namespaces: []Namespace{withDefaults("client", "10.1.0.1", "2001:db8:1::1"), r1, lb, r2, backend},
 		Links: []Link{
-			{A: end("client", "eth0", "10.1.0.2/24", "2001:db8:1::2/64"), B: end("r1", "left", "10.1.0.1/24", "2001:db8:1::1/64")},
-			{A: end("r1", "right", "10.2.0.1/24", "2001:db8:2::1/64"), B: end("lb", "left", "10.2.0.2/24", "2001:db8:2::2/64")},
-			{A: end("lb", "right", "10.3.0.1/24", "2001:db8:3::1/64"), B: end("r2", "left", "10.3.0.2/24", "2001:db8:3::2/64")},
-			{A: end("r2", "right", "10.4.0.1/24", "2001:db8:4::1/64"), B: end("backend", "eth0", "10.4.0.2/24", "2001:db8:4::2/64"), MTU: 1400},
+			Cable("client eth0 10.1.0.2/24 2001:db8:1::2/64", "r1 left 10.1.0.1/24 2001:db8:1::1/64"),
+			Cable("r1 right 10.2.0.1/24 2001:db8:2::1/64", "lb left 10.2.0.2/24 2001:db8:2::2/64"),
+			Cable("lb right 10.3.0.1/24 2001:db8:3::1/64", "r2 left 10.3.0.2/24 2001:db8:3::2/64"),
+			{A: endOf("r2 right 10.4.0.1/24 2001:db8:4::1/64"), B: endOf("backend eth0 10.4.0.2/24 2001:db8:4::2/64"), MTU: 1400},
 		},
 	}
 }
 
-func end(namespace, name string, addresses ...string) End {
-	return End{Namespace: namespace, Name: name, Addresses: Prefixes(addresses...)}
-}
-
 // withDefaults is a namespace with default routes of both families.
 func withDefaults(name, gateway4, gateway6 string) Namespace {
-	return Namespace{Name: name, Routes: []Route{
-		{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr(gateway4)},
-		{To: netip.MustParsePrefix("::/0"), Via: netip.MustParseAddr(gateway6)},
-	}}
+	return Namespace{Name: name, Routes: Default(gateway4, gateway6)}
 }
 
 // hostVIP gives a DSR backend the VIP on its loopback, and keeps it from answering ARP for it.

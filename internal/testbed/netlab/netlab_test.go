@@ -23,10 +23,7 @@ func pair(name string) netlab.Topology {
 	return netlab.Topology{
 		Name:       name,
 		Namespaces: []netlab.Namespace{{Name: "a"}, {Name: "b"}},
-		Links: []netlab.Link{{
-			A: netlab.End{Namespace: "a", Name: "eth0", Addresses: netlab.Prefixes("10.1.0.1/24", "fd01::1/64")},
-			B: netlab.End{Namespace: "b", Name: "eth0", Addresses: netlab.Prefixes("10.1.0.2/24", "fd01::2/64")},
-		}},
+		Links:      []netlab.Link{netlab.Cable("a eth0 10.1.0.1/24 fd01::1/64", "b eth0 10.1.0.2/24 fd01::2/64")},
 	}
 }
 
@@ -95,10 +92,7 @@ func TestRootRouterBridgeMacvlanRulesAndSysctls(t *testing.T) {
 	lab := netlabtest.Up(t, netlab.Topology{
 		Name: "wide",
 		Namespaces: []netlab.Namespace{
-			{Name: "client", Routes: []netlab.Route{
-				{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr("10.1.0.254")},
-				{To: netip.MustParsePrefix("::/0"), Via: netip.MustParseAddr("fd01::fe")},
-			}},
+			{Name: "client", Routes: netlab.Default("10.1.0.254", "fd01::fe")},
 			{
 				Name: "router", Forward: true,
 				Bridges: []netlab.Bridge{{Name: "br0", Addresses: netlab.Prefixes("10.2.0.254/24", "fd02::fe/64")}},
@@ -110,16 +104,13 @@ func TestRootRouterBridgeMacvlanRulesAndSysctls(t *testing.T) {
 				Name: "server", Loopback: netlab.Prefixes("192.0.2.1/32"),
 				Macvlans: []netlab.Macvlan{{Name: "mac0", Parent: "eth0", Addresses: netlab.Prefixes("10.2.0.3/24")}},
 				Routes: []netlab.Route{
-					{To: netip.MustParsePrefix("10.1.0.0/24"), Via: netip.MustParseAddr("10.2.0.254")},
-					{To: netip.MustParsePrefix("fd01::/64"), Via: netip.MustParseAddr("fd02::fe")},
+					netlab.Via("10.1.0.0/24", "10.2.0.254"),
+					netlab.Via("fd01::/64", "fd02::fe"),
 				},
 			},
 		},
 		Links: []netlab.Link{
-			{
-				A: netlab.End{Namespace: "client", Name: "eth0", Addresses: netlab.Prefixes("10.1.0.1/24", "fd01::1/64")},
-				B: netlab.End{Namespace: "router", Name: "north", Addresses: netlab.Prefixes("10.1.0.254/24", "fd01::fe/64")},
-			},
+			netlab.Cable("client eth0 10.1.0.1/24 fd01::1/64", "router north 10.1.0.254/24 fd01::fe/64"),
 			{
 				A:   netlab.End{Namespace: "router", Name: "south", Bridge: "br0"},
 				B:   netlab.End{Namespace: "server", Name: "eth0", Addresses: netlab.Prefixes("10.2.0.1/24", "fd02::1/64"), MAC: net.HardwareAddr{2, 0, 0, 0, 0, 9}},
@@ -302,7 +293,7 @@ func TestValidateNamesThePath(t *testing.T) {
 		"bridge":  {func(t *netlab.Topology) { t.Links[0].A.Bridge = "br9" }, `links[0].a.bridge: namespace "a" has no bridge "br9"`},
 		"route":   {func(t *netlab.Topology) { t.Namespaces[0].Routes = []netlab.Route{{Dev: "eth0"}} }, `namespaces[0].routes[0].to: not a prefix`},
 		"route family": {func(t *netlab.Topology) {
-			t.Namespaces[0].Routes = []netlab.Route{{To: netip.MustParsePrefix("::/0"), Via: netip.MustParseAddr("10.1.0.2")}}
+			t.Namespaces[0].Routes = []netlab.Route{netlab.Via("::/0", "10.1.0.2")}
 		}, `namespaces[0].routes[0].via: 10.1.0.2`},
 		"rule": {func(t *netlab.Topology) { t.Namespaces[0].Rules = []netlab.Rule{{Mark: 1}} }, `namespaces[0].rules[0].table`},
 		"neighbour": {func(t *netlab.Topology) {

@@ -31,8 +31,8 @@ func NFQueue() Topology {
 	}
 	server := withDefaults("server", "10.62.0.1", "fd62::1")
 	server.Loopback = Prefixes("10.96.0.1/32", "fd96::1/128")
-	left := end("client", "eth0", "10.61.0.2/24", "fd61::2/64")
-	right := end("server", "eth0", "10.62.0.2/24", "fd62::2/64")
+	left := endOf("client eth0 10.61.0.2/24 fd61::2/64")
+	right := endOf("server eth0 10.62.0.2/24 fd62::2/64")
 	for host := 101; host <= 108; host++ {
 		left.Addresses = append(left.Addresses, Prefixes(fmt.Sprintf("10.61.0.%d/24", host), fmt.Sprintf("fd61::%d/64", host))...)
 	}
@@ -43,8 +43,8 @@ func NFQueue() Topology {
 		Name:       "nfqueue",
 		Namespaces: []Namespace{client, balancer, server},
 		Links: []Link{
-			{A: left, B: end("balancer", "left", "10.61.0.1/24", "fd61::1/64")},
-			{A: end("balancer", "right", "10.62.0.1/24", "fd62::1/64"), B: right},
+			{A: left, B: endOf("balancer left 10.61.0.1/24 fd61::1/64")},
+			{A: endOf("balancer right 10.62.0.1/24 fd62::1/64"), B: right},
 		},
 	}
 }
@@ -57,7 +57,7 @@ func NFQueue() Topology {
 func NFQueueDSR() Topology {
 	t := NFQueue()
 	t.Name = "nfqueue-dsr"
-	t.Links = append(t.Links, Link{A: end("client", "back", "10.63.0.1/24", "fd63::1/64"), B: end("server", "back", "10.63.0.2/24", "fd63::2/64")})
+	t.Links = append(t.Links, Cable("client back 10.63.0.1/24 fd63::1/64", "server back 10.63.0.2/24 fd63::2/64"))
 	for i := range t.Namespaces {
 		switch ns := &t.Namespaces[i]; ns.Name {
 		case "client":
@@ -65,8 +65,8 @@ func NFQueueDSR() Topology {
 		case "server":
 			ns.Routes = append(
 				ns.Routes,
-				Route{To: netip.MustParsePrefix("10.61.0.0/24"), Via: netip.MustParseAddr("10.63.0.1")},
-				Route{To: netip.MustParsePrefix("fd61::/64"), Via: netip.MustParseAddr("fd63::1")},
+				Via("10.61.0.0/24", "10.63.0.1"),
+				Via("fd61::/64", "fd63::1"),
 			)
 			ns.Sysctls = append(ns.Sysctls, looseSource("eth0")...)
 		}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"regexp"
+	"strings"
 )
 
 // Topology is a whole network as a value. The zero values of its parts mean "the kernel's default".
@@ -97,6 +98,32 @@ func Prefixes(texts ...string) []netip.Prefix {
 		prefixes = append(prefixes, netip.MustParsePrefix(text))
 	}
 	return prefixes
+}
+
+// Cable is a link between two ends, each written as NAMESPACE INTERFACE ADDRESS/BITS…. It panics on a bad one: for links written in
+// source code.
+func Cable(a, b string) Link { return Link{A: endOf(a), B: endOf(b)} }
+
+func endOf(text string) End {
+	words := strings.Fields(text)
+	return End{Namespace: words[0], Name: words[1], Addresses: Prefixes(words[2:]...)}
+}
+
+// Via is a route to a prefix by a gateway. It panics on a bad one: for routes written in source code.
+func Via(to, gateway string) Route {
+	return Route{To: netip.MustParsePrefix(to), Via: netip.MustParseAddr(gateway)}
+}
+
+// Default is the default routes by gateways, one of a family. It panics on a bad address: for routes written in source code.
+func Default(gateways ...string) (routes []Route) {
+	for _, gateway := range gateways {
+		to := "::/0"
+		if netip.MustParseAddr(gateway).Is4() {
+			to = "0.0.0.0/0"
+		}
+		routes = append(routes, Via(to, gateway))
+	}
+	return routes
 }
 
 var nameRule = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,23}$`)

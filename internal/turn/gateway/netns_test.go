@@ -25,14 +25,8 @@ func TestRootNetworks(t *testing.T) {
 		Name:       "turngw",
 		Namespaces: []netlab.Namespace{{Name: "client"}, {Name: "gw"}, {Name: "peer"}},
 		Links: []netlab.Link{
-			{
-				A: netlab.End{Namespace: "client", Name: "eth0", Addresses: netlab.Prefixes("10.8.1.2/24", "fd08:1::2/64")},
-				B: netlab.End{Namespace: "gw", Name: "left", Addresses: netlab.Prefixes("10.8.1.1/24", "fd08:1::1/64")},
-			},
-			{
-				A: netlab.End{Namespace: "peer", Name: "eth0", Addresses: netlab.Prefixes("10.8.2.2/24", "fd08:2::2/64")},
-				B: netlab.End{Namespace: "gw", Name: "right", Addresses: netlab.Prefixes("10.8.2.1/24", "fd08:2::1/64")},
-			},
+			netlab.Cable("client eth0 10.8.1.2/24 fd08:1::2/64", "gw left 10.8.1.1/24 fd08:1::1/64"),
+			netlab.Cable("peer eth0 10.8.2.2/24 fd08:2::2/64", "gw right 10.8.2.1/24 fd08:2::1/64"),
 		},
 	})
 	in := func(namespace string, f func()) {

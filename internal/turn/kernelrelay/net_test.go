@@ -26,14 +26,8 @@ func relayNet(name string) netlab.Topology {
 		Name:       name,
 		Namespaces: []netlab.Namespace{{Name: "client"}, {Name: "gateway"}, {Name: "peer"}},
 		Links: []netlab.Link{
-			{
-				A: netlab.End{Namespace: "client", Name: "eth0", Addresses: netlab.Prefixes("10.1.0.2/24", "fd00:1::2/64")},
-				B: netlab.End{Namespace: "gateway", Name: "front", Addresses: netlab.Prefixes("10.1.0.1/24", "fd00:1::1/64")},
-			},
-			{
-				A: netlab.End{Namespace: "peer", Name: "eth0", Addresses: netlab.Prefixes("10.2.0.2/24", "fd00:2::2/64")},
-				B: netlab.End{Namespace: "gateway", Name: "back", Addresses: netlab.Prefixes("10.2.0.1/24", "fd00:2::1/64")},
-			},
+			netlab.Cable("client eth0 10.1.0.2/24 fd00:1::2/64", "gateway front 10.1.0.1/24 fd00:1::1/64"),
+			netlab.Cable("peer eth0 10.2.0.2/24 fd00:2::2/64", "gateway back 10.2.0.1/24 fd00:2::1/64"),
 		},
 	}
 }

@@ -29,10 +29,7 @@ func newBackend(t *testing.T, hook Hook) *backend {
 		Namespaces: []netlab.Namespace{{Name: "a"}, {
 			Name: "b", Sysctls: []netlab.Sysctl{{Key: "net.ipv6.conf.all.disable_ipv6", Value: "1"}}, // sends nothing
 		}},
-		Links: []netlab.Link{{
-			A: netlab.End{Namespace: "a", Name: "eth0", Addresses: netlab.Prefixes("10.2.0.2/24", "2001:db8::2:2/112")},
-			B: netlab.End{Namespace: "b", Name: "eth0"},
-		}},
+		Links: []netlab.Link{netlab.Cable("a eth0 10.2.0.2/24 2001:db8::2:2/112", "b eth0")},
 	})
 	b := &backend{t: t, host: lab.Namespace("a")}
 	err := b.host.Do(func() (err error) {

@@ -22,10 +22,7 @@ func Namespace(t testing.TB) (host *netlab.Host, index int) {
 		Namespaces: []netlab.Namespace{
 			{
 				Name: "lb", Forward: true,
-				Routes: []netlab.Route{
-					{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr("10.255.0.2")},
-					{To: netip.MustParsePrefix("::/0"), Via: netip.MustParseAddr("fd00:255::2")},
-				},
+				Routes: netlab.Default("10.255.0.2", "fd00:255::2"),
 				Neighbours: []netlab.Neighbour{
 					{Dev: "lb0", Address: netip.MustParseAddr("10.255.0.2"), MAC: []byte{2, 0, 0, 0, 0, 9}},
 					{Dev: "lb0", Address: netip.MustParseAddr("fd00:255::2"), MAC: []byte{2, 0, 0, 0, 0, 9}},
@@ -33,12 +30,7 @@ func Namespace(t testing.TB) (host *netlab.Host, index int) {
 			},
 			{Name: "out"},
 		},
-		Links: []netlab.Link{{
-			A: netlab.End{Namespace: "lb", Name: "lb0", Addresses: []netip.Prefix{
-				netip.MustParsePrefix("10.255.0.1/24"), netip.MustParsePrefix("fd00:255::1/64"),
-			}},
-			B: netlab.End{Namespace: "out", Name: "out0"},
-		}},
+		Links: []netlab.Link{netlab.Cable("lb lb0 10.255.0.1/24 fd00:255::1/64", "out out0")},
 	})
 	host = lab.Namespace("lb")
 	index, _, err := host.Interface("lb0")

@@ -19,10 +19,7 @@ func TestRootLostEvents(t *testing.T) {
 	lab := netlabtest.Up(t, netlab.Topology{
 		Name:       "hoptest",
 		Namespaces: []netlab.Namespace{{Name: "lb"}, {Name: "out"}},
-		Links: []netlab.Link{{
-			A: netlab.End{Namespace: "lb", Name: "lb0", Addresses: []netip.Prefix{netip.MustParsePrefix("10.9.0.1/24")}},
-			B: netlab.End{Namespace: "out", Name: "out0"},
-		}},
+		Links:      []netlab.Link{netlab.Cable("lb lb0 10.9.0.1/24", "out out0")},
 	})
 	host := lab.Namespace("lb")
 	index, _, err := host.Interface("lb0")
