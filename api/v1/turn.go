@@ -29,7 +29,7 @@ type HandoverStats struct {
 	Last       string `json:"last,omitempty"`  // why the previous process ended; absent: there was none
 	Sockets    int    `json:"sockets"`         // stored now
 	Capacity   int    `json:"capacity"`        // bound on sockets
-	Refused    uint64 `json:"refused"`         // sockets that could not be stored: their allocations do not survive the process
+	Refused    uint64 `json:"refused"`         // sockets that could not be stored: their sessions do not survive the process
 	Waiting    int    `json:"waiting"`         // sockets that the supervisor, or systemd, has not accepted yet; they are sent again
 	State      string `json:"state,omitempty"` // directory of the journal; absent: none was requested
 	// Unusable is why that directory has no journal. Absent: it has one, or none was requested.

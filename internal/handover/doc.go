@@ -23,7 +23,7 @@
 // not synced to the disk per record.
 //
 // Limits: MaxSockets descriptors, or what the file limit allows: beyond it Hold returns ErrFull; MaxRecords records and MaxBytes
-// bytes in a journal: beyond it Put is refused and counted. In both cases the allocation continues, but does not survive its
+// bytes in a journal: beyond it Put is refused and counted. In both cases the session continues, but does not survive its
 // process. If the supervisor ends, the child continues alone and logs it; nothing restarts the child then. Linux only.
 //
 //	k, err := handover.Open(handover.Options{State: "/var/lib/weir", Log: log})

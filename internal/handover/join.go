@@ -108,7 +108,7 @@ func (k *Store) openJournal(dir string) (err error) {
 		}
 		if err != nil {
 			k.unusable = err.Error()
-			k.log.Error("no journal: what is allocated does not outlive all processes; free space or make the directory writable, then restart or run 'weir turn upgrade'",
+			k.log.Error("no journal: session state does not outlive all processes; free space or make the directory writable, then restart or upgrade",
 				"state", dir, "error", err)
 		}
 	}
@@ -167,7 +167,7 @@ func (k *Store) setAside(why string) error {
 		return err
 	}
 	if path != "" {
-		k.log.Error("the journal was set aside; a new one begins without the allocations in it", "as", path, "why", why)
+		k.log.Error("the journal was set aside; a new one begins without the session state in it", "as", path, "why", why)
 	}
 	return nil
 }

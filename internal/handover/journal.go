@@ -34,11 +34,11 @@ type journal struct {
 
 // JournalStats counts what a journal did and what failed.
 type JournalStats struct {
-	Records     int    `json:"records" metric:"weir_turn_kept_records" help:"Allocations in the journal."` // without the serving part's own records
-	Bytes       int64  `json:"bytes" metric:"_bytes" help:"Size of the journal."`                          // size of the file
+	Records     int    `json:"records" metric:"weir_turn_kept_records" help:"Records of session state in the journal."` // without the serving part's own records
+	Bytes       int64  `json:"bytes" metric:"_bytes" help:"Size of the journal."`                                       // size of the file
 	Compactions uint64 `json:"compactions"`
-	Refused     uint64 `json:"refused" metric:"_refused_total" help:"Records beyond the bounds of the journal: their allocations do not outlive the process."` // records beyond a limit: their allocations do not survive the process
-	Failed      uint64 `json:"failed" metric:"_failed_total" help:"Writes of the journal that the system refused."`                                            // writes that failed
+	Refused     uint64 `json:"refused" metric:"_refused_total" help:"Records beyond the bounds of the journal: their sessions do not outlive the process."` // records beyond a limit: their sessions do not survive the process
+	Failed      uint64 `json:"failed" metric:"_failed_total" help:"Writes of the journal that the system refused."`                                         // writes that failed
 	LostFrames  uint64 `json:"lost_frames"`
 	LostBytes   int64  `json:"lost_bytes"`
 }

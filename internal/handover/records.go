@@ -25,7 +25,7 @@ func (k *Store) change(id uint64, do func(*journal) error) {
 	}
 	err := do(k.journal)
 	if err != nil && !k.journal.failing {
-		k.log.Warn("a record is not kept; its allocation may not survive this process", "record", id, "error", err)
+		k.log.Warn("a record of session state is not stored; its session may not survive this process", "record", id, "error", err)
 	}
 	k.journal.failing = err != nil
 }

@@ -21,7 +21,7 @@ const (
 	MaxBytes   = 512 << 20 // bytes of a journal's live records
 )
 
-// ownID and the ids above it, and 0, are ids of the serving part's own records, which do not count as allocations.
+// ownID and the ids above it, and 0, are ids of the serving part's own records, which do not count as session state.
 const ownID = 1 << 53
 
 // journalName is the name of the journal's memfd among the sockets.
@@ -92,11 +92,11 @@ type Stats struct {
 	Last       string `json:"last,omitempty"`                                                                                                                   // why the previous process ended
 	Sockets    int    `json:"sockets" metric:"weir_turn_kept_sockets" help:"Sockets that the supervisor holds."`
 	Capacity   int    `json:"capacity"`                                                                                                                               // maximum number of sockets
-	Refused    uint64 `json:"refused" metric:"weir_turn_kept_sockets_refused_total" help:"Sockets that do not outlive the process: the supervisor was full or late."` // sockets that could not be stored: their allocations do not survive the process
+	Refused    uint64 `json:"refused" metric:"weir_turn_kept_sockets_refused_total" help:"Sockets that do not outlive the process: the supervisor was full or late."` // sockets that could not be stored: their sessions do not survive the process
 	Waiting    int    `json:"waiting" metric:"weir_turn_kept_sockets_waiting" help:"Sockets that the supervisor, or systemd, has not accepted yet; they are sent again."`
 	State      string `json:"state,omitempty"`
 	// Unusable is why the directory of Options.State has no journal; empty if it has one, or if none was requested.
-	Unusable string       `json:"state_unusable,omitempty" metric:"weir_turn_state_unusable" help:"1 if the directory of --state cannot be written: allocations do not outlive all processes."`
+	Unusable string       `json:"state_unusable,omitempty" metric:"weir_turn_state_unusable" help:"1 if the directory of --state cannot be written: session state does not outlive all processes."`
 	Journal  JournalStats `json:"journal" metric:"weir_turn_kept_records"`
 }
 

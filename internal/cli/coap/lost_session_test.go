@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"os/exec"
 	"strings"
 	"sync"
@@ -19,10 +20,10 @@ import (
 // losing is a path to a server that loses a session: from then on what the client sends is dropped, and answered by a message that is
 // not authenticated, as anybody can send it.
 type losing struct {
-	conn   *net.UDPConn
-	server *net.UDPAddr
+	conn *net.UDPConn
 
 	mu       sync.Mutex
+	server   *net.UDPAddr
 	answers  [][]byte // nil: the session is there
 	records  int      // of epoch 1 since then
 	hellos   int      // since then
@@ -53,7 +54,8 @@ func (l *losing) run() {
 		if err != nil {
 			return
 		}
-		if from.Port == l.server.Port {
+		server := l.to()
+		if from.Port == server.Port {
 			if !l.isLost() {
 				_, _ = l.conn.WriteToUDP(b[:n], client)
 			}
@@ -62,12 +64,25 @@ func (l *losing) run() {
 		client = from
 		answers, pass := l.fromClient(b[:n])
 		if pass {
-			_, _ = l.conn.WriteToUDP(b[:n], l.server)
+			_, _ = l.conn.WriteToUDP(b[:n], server)
 		}
 		for _, answer := range answers {
 			_, _ = l.conn.WriteToUDP(answer, client)
 		}
 	}
+}
+
+func (l *losing) to() *net.UDPAddr {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.server
+}
+
+// moveTo leads to another server, which has no session of the client. The one before must have ended.
+func (l *losing) moveTo(server string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.server = net.UDPAddrFromAddrPort(netip.MustParseAddrPort(server))
 }
 
 func (l *losing) isLost() bool {

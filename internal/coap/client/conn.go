@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -64,19 +65,21 @@ var (
 	errOption     = errors.New("the response has a critical option that this client must refuse (RFC 7252 section 5.4.1)")
 	errRepeated   = errors.New("the response is older than one that came before it")
 	errConnClosed = errors.New("the connection is closed")
+	errUncertain  = errors.New("the server has lost the DTLS session, so whether it has executed the request is not known; there is another session now")
 )
 
 // Conn is a connection to one server, over UDP or DTLS: a message layer of its own (RFC 7252 section 4) with any number of requests
 // and observations at a time. Safe for concurrent use. Close it.
 type Conn struct {
-	target  Target
-	session Session
-	cfg     DialConfig
-	link    link
-	start   time.Time
-	done    chan struct{}
+	target Target
+	cfg    DialConfig
+	link   link
+	start  time.Time
+	done   chan struct{}
 
 	mu           sync.Mutex
+	session      Session
+	renewal      *renewal // nil without DTLS over UDP
 	endpoint     *exchange.Endpoint
 	peer         exchange.Session
 	calls        map[exchange.ID]*call
@@ -101,6 +104,8 @@ type call struct {
 	first    time.Duration
 	repeats  int
 	ended    chan reply // holds one
+	repeated []byte     // the message as sent again; nil: it was not
+	once     bool       // executing it twice is not the same as once
 	open     opener     // nil: the request was not protected
 	opened   []byte     // the response, if answers has opened it
 }
@@ -120,6 +125,7 @@ func Dial(ctx context.Context, uri string, cfg DialConfig) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.Security.complete(target.Host) // an identity that is drawn is that of later sessions too
 	l, session, err := open(ctx, target, &cfg)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", target.Authority(), err)
@@ -132,6 +138,10 @@ func newConn(target Target, session Session, l link, cfg DialConfig) *Conn {
 	c := &Conn{
 		target: target, session: session, cfg: cfg, link: l, start: time.Now(), done: make(chan struct{}),
 		calls: make(map[exchange.ID]*call), observations: make(map[string]*observation),
+	}
+	if own, ok := l.(secureLink); ok {
+		c.renewal = &renewal{link: &replaceable{current: own}, silence: newSilence(cfg.AckTimeout)}
+		c.link = c.renewal.link
 	}
 	paced := 0 // as of RFC 7252 section 4.7
 	if target.Stream || cfg.Unpaced {
@@ -150,8 +160,12 @@ func newConn(target Target, session Session, l link, cfg DialConfig) *Conn {
 // maxCalls bounds the requests of a Conn at a time.
 const maxCalls = 4096
 
-// Session describes the connection's DTLS session.
-func (c *Conn) Session() Session { return c.session }
+// Session describes the connection's DTLS session: another one after the server has lost the first.
+func (c *Conn) Session() Session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.session
+}
 
 // Target is what the connection was dialled for.
 func (c *Conn) Target() Target { return c.target }
@@ -160,6 +174,12 @@ func (c *Conn) Target() Target { return c.target }
 func (c *Conn) Close() error {
 	err := c.link.Close()
 	<-c.done
+	if r := c.renewal; r != nil {
+		c.mu.Lock()
+		c.stopRenewal()
+		c.mu.Unlock()
+		r.running.Wait()
+	}
 	return err
 }
 
@@ -190,6 +210,7 @@ func (c *Conn) read() {
 		c.mu.Lock()
 		switch {
 		case err == nil:
+			c.heard()
 			c.current = in[:n]
 			if answer := c.endpoint.Receive(&c.peer, in[:n], out, c.now()); len(answer) > 0 {
 				c.link.Write(answer) //nolint:errcheck // the peer repeats what is not answered
@@ -294,14 +315,21 @@ func (c *Conn) begin(ctx context.Context, datagram []byte) (exchange.ID, *call, 
 		c.endpoint.Cancel(id)
 		return 0, nil, err
 	}
-	waiting := &call{mid: mid, first: c.now(), ended: make(chan reply, 1), unwanted: unwanted(datagram), open: open}
+	waiting := &call{mid: mid, first: c.now(), ended: make(chan reply, 1), unwanted: unwanted(datagram), open: open, once: open == nil && !idempotent(message.Code(datagram[1]))}
 	c.calls[id] = waiting
 	if waiting.unwanted && message.Type(datagram[0]>>4&3) == message.Non {
 		c.endpoint.Cancel(id)
 		c.end(id, waiting, reply{})
+	} else {
+		c.asked()
 	}
 	c.arm()
 	return id, waiting, nil
+}
+
+// idempotent reports whether a request may be executed twice (RFC 7252 section 5.1, RFC 8132 section 2); also of an empty message.
+func idempotent(method message.Code) bool {
+	return method != message.POST && method != message.PATCH
 }
 
 // unwanted reports whether a request wants no response of any class (RFC 7967 section 2.1).
@@ -330,7 +358,10 @@ func (e *connEvents) SendTo(_ *exchange.Session, datagram []byte, _ time.Duratio
 	mid := uint16(datagram[2])<<8 | uint16(datagram[3])
 	for _, waiting := range c.calls {
 		if waiting.mid == mid {
-			waiting.repeats++
+			if waiting.repeats++; waiting.repeated == nil {
+				waiting.repeated = bytes.Clone(datagram)
+			}
+			c.asked()
 		}
 	}
 	if _, err := c.link.Write(datagram); err != nil && c.sending == nil {

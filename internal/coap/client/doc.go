@@ -9,7 +9,7 @@
 //	                                                        └─ streamLink: TCP or TLS, its messages as non-confirmable datagrams
 //
 // The DTLS client is Weir's own: [Security] has its keys, certificates, raw public keys and connection ids. Errors name the cause
-// of a failed handshake. Bounds: 4,096 requests of a Conn at a time, bodies of 16 MiB, 64 notifications that wait for delivery.
+// of a failed handshake. When a server has lost the session of a Conn, it makes another one (see renewal.go). Bounds: 4,096 requests of a Conn at a time, bodies of 16 MiB, 64 notifications that wait for delivery.
 //
 // Bench drives the handshakes and records of its clients itself, because a load generator must not cost more than the server: one
 // worker per core, no goroutine, no timer and no allocation per client, batched system calls.

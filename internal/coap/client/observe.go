@@ -37,8 +37,9 @@ var ErrNotObserved = errors.New("the resource cannot be observed")
 // observation is a registered request (RFC 7641).
 type observation struct {
 	token  []byte
-	queue  chan []byte // notifications as received; the oldest is dropped when it is full
-	failed chan error  // holds one
+	queue  chan []byte   // notifications as received; the oldest is dropped when it is full
+	failed chan error    // holds one
+	again  chan struct{} // holds one: register again
 
 	open, before opener // of the newest request, and of the one before; nil: not protected
 }
@@ -68,7 +69,7 @@ func (c *Conn) Observe(ctx context.Context, cfg ObserveConfig, deliver func(Noti
 		return err
 	}
 	o := &observed{conn: c, cfg: &cfg, observation: &observation{
-		token: make([]byte, 8), queue: make(chan []byte, maxQueue), failed: make(chan error, 1),
+		token: make([]byte, 8), queue: make(chan []byte, maxQueue), failed: make(chan error, 1), again: make(chan struct{}, 1),
 	}}
 	rand.Read(o.token) //nolint:errcheck // never fails, by its contract
 	c.mu.Lock()
@@ -119,6 +120,8 @@ func (o *observed) next(ctx context.Context, deliver func(Notification) bool) (m
 		return o.notified(ctx, datagram, deliver)
 	case <-due:
 		return o.register(ctx, deliver)
+	case <-o.again:
+		return o.register(ctx, deliver)
 	}
 }
 
@@ -153,7 +156,7 @@ func (o *observed) register(ctx context.Context, deliver func(Notification) bool
 		o.at = time.Time{}
 	}
 	o.delivery.Exchange = &Exchange{
-		Target: o.conn.target, Session: o.conn.session, Request: request, RTT: time.Since(begun), Elapsed: time.Since(begun), Retransmissions: r.repeats, Messages: 1,
+		Target: o.conn.target, Session: o.conn.Session(), Request: request, RTT: time.Since(begun), Elapsed: time.Since(begun), Retransmissions: r.repeats, Messages: 1,
 	}
 	return o.notified(ctx, r.datagram, deliver)
 }
@@ -246,6 +249,14 @@ func (c *Conn) unmatched(_ *exchange.Session, m *message.Message) bool {
 		case <-o.queue: // the oldest makes room: the newest state counts
 		default:
 		}
+	}
+}
+
+// restart makes an observation register again, in another session.
+func (o *observation) restart() {
+	select {
+	case o.again <- struct{}{}:
+	default:
 	}
 }
 

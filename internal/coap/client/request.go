@@ -119,7 +119,7 @@ func build(kind message.Type, code message.Code, token []byte, options []Option,
 // the request with an Echo option that the server requests (RFC 9175). An error response (4.xx, 5.xx) is a response, not an error.
 // The Exchange is of use after an error too: it holds what was sent, and what has come.
 func (c *Conn) Do(ctx context.Context, r *Request) (*Exchange, error) {
-	x := &Exchange{Target: c.target, Session: c.session}
+	x := &Exchange{Target: c.target, Session: c.Session()}
 	if err := r.validateFor(c.target); err != nil {
 		return x, err
 	}
