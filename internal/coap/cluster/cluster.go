@@ -64,7 +64,7 @@ func New(cfg Config, self uint32, log *slog.Logger) (*Cluster, error) {
 	}
 	c := &Cluster{
 		self: self, backward: cfg.SendsBackward(), strangers: cfg.AcceptStrangers, mac: cfg.UsesMAC(), log: log,
-		open: cfg.Security != nil && len(cfg.Group) > 0,
+		open: cfg.Open(),
 	}
 	c.targets.list, c.targets.seen.seed = hostAddresses, maphash.MakeSeed()
 	c.targets.refresh(0)

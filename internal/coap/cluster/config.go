@@ -56,6 +56,11 @@ func (s *Security) identity() string {
 	return s.Identity
 }
 
+// Open reports whether nodes may come from addresses that are not listed: if they have to know a secret, and not all are listed by id.
+func (c *Config) Open() bool {
+	return c.Security != nil && (len(c.Group) > 0 || len(c.Own()) == len(c.Nodes))
+}
+
 // UsesMAC reports whether a code authenticates frames, the default with Security.
 func (c *Config) UsesMAC() bool { return c.Security != nil && (c.MAC == nil || *c.MAC) }
 
