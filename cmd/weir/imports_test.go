@@ -98,7 +98,7 @@ func mayImport() map[string]may {
 		"dtls/credentials":         {ours: "dtls/handshake readfile"},
 		"coap/stream/streamserver": {ours: "metrics coap/message coap/stream steering/evict steering/heap udpio workers"},
 		"coap/cluster":             {ours: "coap/cluster/link coap/cluster/membership dtls/engine steering/cid keyerror"},
-		"coap/cluster/link":        {ours: "dtls/handshake dtls/record"},
+		"coap/cluster/link":        {ours: "dtls/handshake dtls/record steering/rate"},
 		"coap/cluster/membership":  {pure: true},
 		"coap/oscore":              {ours: "dtls/record coap/message coap/exchange control/config keyerror"},
 		"coap/node":                {ours: "metrics dtls/arena dtls/engine dtls/handshake coap/message coap/exchange coap/resource coap/stream coap/stream/streamserver dtls/credentials coap/cluster steering/evict steering/heap readfile udpio coap/oscore keyerror"},

@@ -72,9 +72,13 @@ func TestClusterKeepsSessions(t *testing.T) {
 	}{
 		{"backward", nil, nil, true},
 		{"direct", []string{"--no-dtls-cluster-backward"}, []string{"--reverse"}, false},
+		{"secured", []string{"--dtls-cluster-group-security", "the secret of the cluster", "--workers", "2"}, nil, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			nodes, public, nat, vip := startCluster(t, test.nodeArgs, test.natArgs)
+			for _, p := range nodes {
+				awaitNodesUp(p) // before that a secured link forwards nothing
+			}
 			const clients = 60
 			steps := []string{"clear", "rebalance", "clear", "remove " + public[1], "add " + public[1], "rebalance", "clear"}
 			ctx, cancel := context.WithCancel(t.Context())
@@ -113,7 +117,7 @@ func TestClusterKeepsSessions(t *testing.T) {
 				processed += status.Cluster.ProcessedForwarded
 				backwarded += status.Cluster.Backwarded
 				sent += status.Cluster.SentBackwarded
-				if status.Cluster.Strangers+status.Cluster.Malformed+status.Cluster.DroppedForward+status.Cluster.DroppedBackward+status.Engine.BadMACs != 0 {
+				if status.Cluster.Strangers+status.Cluster.Malformed+status.Cluster.DroppedForward+status.Cluster.DroppedBackward+status.Cluster.BadForward+status.Cluster.BadBackward+status.Engine.BadMACs != 0 {
 					t.Errorf("node %d: %+v", i+1, *status.Cluster)
 				}
 				awaitNodesUp(p)

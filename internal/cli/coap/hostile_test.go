@@ -238,6 +238,17 @@ func (o *oldSession) seal(t *testing.T) []byte {
 	return datagram
 }
 
+// through sends what follows to another address, from a new port.
+func (o *oldSession) through(t *testing.T, address string) {
+	t.Helper()
+	conn, err := net.Dial("udp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	o.conn = conn
+}
+
 // ask makes a request in the session and waits for its answer.
 func (o *oldSession) ask(t *testing.T) {
 	t.Helper()

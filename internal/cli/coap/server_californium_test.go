@@ -1,6 +1,9 @@
 package coap
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -117,5 +120,42 @@ func TestListenersByDefault(t *testing.T) {
 	cfg, err := configured(t, "--notify-interval", "250[ms]")
 	if err != nil || cfg.NotifyInterval != 250*time.Millisecond {
 		t.Error(cfg.NotifyInterval, err)
+	}
+}
+
+// The secret between nodes comes from a flag, from a file, or from the environment variables of Californium: the first of these counts.
+func TestClusterSecret(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "node.yaml")
+	if err := os.WriteFile(file, []byte("cluster:\n  nodes: [{id: 1, dtls: \":1\", management: \":2\"}]\n  security: {identity: me, file: cluster.key}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const node = "--dtls-cluster :1;:2;1"
+	for _, c := range []struct{ identity, secret, line, want string }{
+		{"", "", node, "none"},
+		{"seed", "c1BKR285VGdpTlJ2ak1UYg==", node, "seed sPJGo9TgiNRvjMTb  true"},
+		{"seed", "c1BKR285VGdpTlJ2ak1UYg==", node + " --no-dtls-cluster-mac", "seed sPJGo9TgiNRvjMTb  false"},
+		{"seed", "c1BKR285VGdpTlJ2ak1UYg==", node + " --dtls-cluster-group-security other", "dtls-mgmt other  true"},
+		{"seed", "c1BKR285VGdpTlJ2ak1UYg==", "-c " + file, "me  cluster.key true"},
+		{"seed", "c1BKR285VGdpTlJ2ak1UYg==", "-c " + file + " --dtls-cluster-group-security other", "dtls-mgmt other  true"},
+		{"seed", "", "", "none"},
+		{"seed", "", node, "DTLS_CID_MGMT_SECRET_BASE64 is not"},
+		{"", "c1BKR285VGdpTlJ2ak1UYg==", node, "DTLS_CID_MGMT_IDENTITY is not"},
+		{"seed", "?", node, "DTLS_CID_MGMT_SECRET_BASE64 is no base64"},
+		{"", "", node + " --dtls-cluster-group-security=", "the secret is empty"},
+	} {
+		t.Setenv(identityVariable, c.identity)
+		t.Setenv(secretVariable, c.secret)
+		cfg, err := configured(t, strings.Fields(c.line)...)
+		got := "none"
+		switch {
+		case err != nil:
+			got = err.Error()
+		case cfg.Cluster != nil && cfg.Cluster.Security != nil:
+			s := cfg.Cluster.Security
+			got = fmt.Sprintf("%s %s %s %t", s.Identity, s.Secret, s.File, cfg.Cluster.UsesMAC())
+		}
+		if got != c.want && (err == nil || !strings.Contains(got, c.want)) {
+			t.Errorf("%+v: %s", c, got)
+		}
 	}
 }

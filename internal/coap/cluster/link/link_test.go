@@ -332,6 +332,7 @@ func TestStrangers(t *testing.T) {
 	// A thousand addresses that answer the cookie, and then nothing.
 	w.lose = func(from, to netip.AddrPort, d []byte) bool { return to == open.addr && d[13] == clientKeyExchange }
 	for i := range 1000 {
+		w.now += verifyEvery
 		l := w.add(4, nil)
 		l.addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}), 5)
 		w.nodes[l.addr] = l
@@ -355,6 +356,37 @@ func TestStrangers(t *testing.T) {
 	if got := strings.Count(open.log.String(), "level=WARN"); got == 0 || got > 3 {
 		t.Errorf("%d warnings about strangers", got)
 	}
+}
+
+// Hellos with forged sources: each of the sources gets fewer bytes than were sent in its name, all together get few, and a node with a
+// session makes a new one meanwhile.
+func TestForgedHellos(t *testing.T) {
+	w := newNetwork(t)
+	one, two := w.add(1, func(c *Config) { c.Open = true }), w.add(2, nil)
+	a, b := one.Peer(two.addr, false), two.Peer(one.addr, true)
+	w.run(time.Second)
+	agree(t, a, b)
+	var hello []byte
+	forger := w.add(3, nil)
+	forger.Peer(one.addr, true)
+	forger.Tick(w.now+time.Second, func(_ netip.AddrPort, d []byte) { hello = bytes.Clone(d) })
+	sent := 0
+	for i := range 5000 {
+		from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}), 5)
+		one.Receive(from, bytes.Clone(hello), w.now, func(d []byte) {
+			if sent++; len(d) >= len(hello) {
+				t.Fatalf("%d bytes for %d", len(d), len(hello))
+			}
+		})
+	}
+	if sent != verifyBurst {
+		t.Errorf("%d answers to 5000 hellos", sent)
+	}
+	two = w.add(2, nil) // which has lost its session
+	b = two.Peer(one.addr, true)
+	w.run(2 * time.Second)
+	w.message(two, b, "x")
+	agree(t, a, b)
 }
 
 // Forged records, alerts in the clear and replays change nothing.

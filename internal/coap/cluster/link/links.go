@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 	"github.com/weir-lb/weir/internal/dtls/record"
+	"github.com/weir-lb/weir/internal/steering/rate"
 )
 
 // Times of the link. Those of the handshake are Californium's: it repeats a flight three times, after 500 ms each.
@@ -40,6 +41,11 @@ const (
 	maxPendings = 256  // handshakes that other nodes have begun
 	maxSessions = 3    // with one node
 	cidLength   = 6    // as in Californium
+
+	// Addresses without a session get at most verifyBurst HelloVerifyRequests at once, and one every verifyEvery: whoever forges
+	// a source has no more sent there.
+	verifyEvery = 10 * time.Millisecond
+	verifyBurst = 100
 )
 
 // Config is what New needs.
@@ -71,6 +77,7 @@ type Links struct {
 	pendings   map[netip.AddrPort]*pending
 	complained time.Duration // when the last warning about an unknown address was logged
 	clock      time.Duration
+	verifies   rate.Bucket // of HelloVerifyRequests to unknown addresses
 	buffer     [1024]byte // of a record that is sent
 	stats      Stats
 }

@@ -12,8 +12,12 @@ import (
 
 const applicationData = record.ApplicationData
 
-// clientKeyExchange is the first message of a client's second flight (RFC 5246 section 7.4).
-const clientKeyExchange = 16
+// Types of handshake messages: the first one of a client's second flight (RFC 5246 section 7.4), and the answer to a hello without a cookie
+// (RFC 6347 section 4.3.2).
+const (
+	clientKeyExchange  = 16
+	helloVerifyRequest = 3
+)
 
 // Received is what a datagram contained.
 type Received struct {
@@ -68,7 +72,7 @@ func (l *Links) hello(a *arrival, r *record.Record) {
 	if existing != nil {
 		before = existing.Pending
 	}
-	outcome, p := l.server.Hello(a.from, r, before, a.now, a.send)
+	outcome, p := l.server.Hello(a.from, r, before, a.now, l.answers(a))
 	switch outcome {
 	case handshake.Accepted:
 		l.dropPending(a.from)
@@ -81,6 +85,20 @@ func (l *Links) hello(a *arrival, r *record.Record) {
 	case handshake.Refused:
 		l.dropPending(a.from)
 		l.fail(a.from, "no cipher suite in common")
+	}
+}
+
+// answers returns what sends the answers to a hello. Addresses that are no node's get few HelloVerifyRequests.
+func (l *Links) answers(a *arrival) func([]byte) {
+	if l.peers[a.from] != nil {
+		return a.send
+	}
+	return func(datagram []byte) {
+		if len(datagram) > record.HeaderLength && datagram[record.HeaderLength] == helloVerifyRequest && !l.verifies.Take(a.now, verifyEvery, verifyBurst*verifyEvery) {
+			l.stats.Refused++
+			return
+		}
+		a.send(datagram)
 	}
 }
 
