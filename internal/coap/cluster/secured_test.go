@@ -167,7 +167,9 @@ func (n *running) logged(texts ...string) (count int) {
 }
 
 func list(id uint32, address netip.AddrPort) func(*Config) {
-	return func(cfg *Config) { cfg.Nodes = append(cfg.Nodes, Node{ID: id, DTLS: Foreign, Management: address.String()}) }
+	return func(cfg *Config) {
+		cfg.Nodes = append(cfg.Nodes, Node{ID: id, DTLS: Foreign, Management: address.String()})
+	}
 }
 
 // A secured pair forwards once it has a session and not before; each frame has the MAC behind its address, and one of which any bit
@@ -263,9 +265,9 @@ func TestGroupOfOneOther(t *testing.T) {
 // A node that restarts at its address serves and is served again within seconds; so does one that comes back elsewhere, whose id moves.
 func TestRestartAndMove(t *testing.T) {
 	w := &network{t: t}
-	one, two := w.start(1, at(1), group(at(2))), w.start(2, at(2), group(at(1)))
+	one, _ := w.start(1, at(1), group(at(2))), w.start(2, at(2), group(at(1)))
 	w.run(time.Second)
-	two = w.start(2, at(2), group(at(1)))
+	two := w.start(2, at(2), group(at(1)))
 	w.run(time.Second)
 	if !w.serves(one, two) || !w.serves(two, one) {
 		t.Errorf("after a restart: %s, %s", one.status(at(2)), two.status(at(1)))
