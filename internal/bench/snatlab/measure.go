@@ -15,11 +15,12 @@ import (
 
 const (
 	look      = 500 * time.Millisecond
-	quiet     = 3 * time.Second  // least time without any change
-	connect   = 3 * time.Second  // time-out of an attempt; its SYN is sent again after 1 s
-	enough    = 2 * connect      // of the plan's count: each SYN of then was given up, and its like sent once more
-	shortfall = 30 * time.Second // of a count that is not the plan's
-	atMost    = 150 * time.Second
+	quiet     = 3 * time.Second   // least time without any change
+	connect   = 3 * time.Second   // time-out of an attempt; its SYN is sent again after 1 s
+	enough    = 2 * connect       // of the plan's count: each SYN of then was given up, and its like sent once more
+	shortfall = 30 * time.Second  // of a count that is not the plan's
+	atMost    = 150 * time.Second // while nothing changes
+	hardest   = 10 * time.Minute  // while it does: a machine that is this slow comes to no count
 )
 
 // measure builds the layout, offers the scenario's connections and counts until nothing changes. tick may be nil.
@@ -146,7 +147,8 @@ func (r *run) watch(ctx context.Context) (*Measured, error) {
 			changed = now // a worker that is busy in the kernel, or is not scheduled, may hold more by now
 		}
 		refused := client.Totals.Failed - failedThen
-		if now.Sub(began) > atMost || r.final(m, now.Sub(changed), refused, plateau) {
+		lasted, stood := now.Sub(began), now.Sub(changed)
+		if lasted > hardest || lasted > atMost && stood > quiet || r.final(m, stood, refused, plateau) {
 			break
 		}
 	}
