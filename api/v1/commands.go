@@ -15,6 +15,7 @@ type CheckResult struct {
 	Tier     []MemberStatus  `json:"tier,omitempty"`      // absent: the file has no tier
 	Gateway  *TurnGateway    `json:"gateway,omitempty"`   // of a TURN gateway's file; else absent
 	Node     string          `json:"node,omitempty"`      // of a CoAP node's file: what it listens on; else absent
+	Keys     string          `json:"keys,omitempty"`      // of a file of keys of a CoAP node: what it holds, without a key; else absent
 	Scenario []string        `json:"scenarios,omitempty"` // of a file of weir snat: their names; else absent
 }
 

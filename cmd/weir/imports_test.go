@@ -95,7 +95,7 @@ func mayImport() map[string]may {
 		// 6
 		"dtls/arena":               {ours: "dtls/record"},
 		"dtls/engine":              {ours: "metrics udpio dtls/arena dtls/record dtls/handshake steering/cid steering/evict steering/heap steering/rate steering/slab workers"},
-		"dtls/credentials":         {ours: "dtls/handshake readfile"},
+		"dtls/credentials":         {ours: "dtls/handshake keyerror readfile"},
 		"coap/stream/streamserver": {ours: "metrics coap/message coap/stream steering/evict steering/heap udpio workers"},
 		"coap/cluster":             {ours: "coap/cluster/link coap/cluster/membership dtls/engine steering/cid keyerror"},
 		"coap/cluster/link":        {ours: "dtls/handshake dtls/record steering/rate"},
@@ -121,7 +121,7 @@ func mayImport() map[string]may {
 		"bench/demo":               {ours: "api/v1 coap/client control/admin testbed/measure testbed/plot testbed/scratch terminal testbed/programs"},
 		"../web":                   {},
 		// 7
-		"cli":           {ours: "api/v1 client control/admin handover control/config privilege readfile terminal testbed/netlab testbed/programs testbed/scratch web", others: cobra},
+		"cli":           {ours: "api/v1 client control/admin handover control/config keyerror privilege readfile terminal testbed/netlab testbed/programs testbed/scratch web", others: cobra},
 		"cli/files":     {ours: "api/v1 cli control/config snat terminal turn/gateway turn/stunnerd"},
 		"cli/balancing": {ours: "cli control control/admin control/config datapath/ebpf datapath/ebpf/attach datapath/nfqueue datapath/nfqueue/rules datapath/udpnat metrics steering/lb", others: cobra},
 		"cli/status":    {ours: "api/v1 cli client terminal", others: cobra},

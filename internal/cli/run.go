@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/keyerror"
 	"github.com/weir-lb/weir/internal/privilege"
 )
 
@@ -66,7 +67,9 @@ func Run(hangups *Hangups, args []string, families []Family) int {
 		code = exit.Code
 	}
 	if exit == nil || exit.Err != nil {
-		fmt.Fprintf(os.Stderr, "weir: %v\n", err)
+		for _, one := range eachOf(err) {
+			fmt.Fprintf(os.Stderr, "weir: %v\n", one)
+		}
 	}
 	reported := exit != nil && exit.Err == nil // by a child, with the hint
 	bad := (*config.Error)(nil)                // a file's mistake is not in the help
@@ -74,4 +77,13 @@ func Run(hangups *Hangups, args []string, families []Family) int {
 		fmt.Fprintf(os.Stderr, "Run '%s --help' for usage.\n", command.CommandPath())
 	}
 	return code
+}
+
+// eachOf returns the errors of several flags one by one.
+func eachOf(err error) []error {
+	var several keyerror.Errors
+	if errors.As(err, &several) {
+		return several
+	}
+	return []error{err}
 }

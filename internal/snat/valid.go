@@ -129,12 +129,11 @@ func (f File) Validate() error {
 	if len(f.Scenarios) > MaxScenarios {
 		return keyerror.Errorf("scenarios", "%d are more than %d; split the file", len(f.Scenarios), MaxScenarios)
 	}
+	var wrong keyerror.List
 	for i, s := range f.Scenarios {
-		if err := s.WithDefaults().Validate(); err != nil {
-			return keyerror.At(fmt.Sprintf("scenarios[%d]", i), err)
-		}
+		wrong.Add(keyerror.At(fmt.Sprintf("scenarios[%d]", i), s.WithDefaults().Validate()))
 	}
-	return nil
+	return wrong.Err()
 }
 
 // bound is a number that must lie between two.
@@ -144,76 +143,63 @@ type bound struct {
 }
 
 func within(bounds ...bound) error {
+	var wrong keyerror.List
 	for _, b := range bounds {
-		if b.value < b.minimum || b.value > b.maximum {
-			return keyerror.Errorf(b.key, "%d is not between %d and %d; write one that is", b.value, b.minimum, b.maximum)
-		}
+		wrong.If(b.value < b.minimum || b.value > b.maximum, b.key, "%d is not between %d and %d; write one that is", b.value, b.minimum, b.maximum)
 	}
-	return nil
+	return wrong.Err()
 }
 
-// Validate says what is wrong with a scenario that has its defaults. The error is a [keyerror.Error].
+// Validate says what is wrong with a scenario that has its defaults. The error is a [keyerror.Error], or
+// [keyerror.Errors].
 func (s Scenario) Validate() error {
-	if err := within(
+	var wrong keyerror.List
+	wrong.Add(within(
 		bound{"nodes", int64(s.Nodes), 1, MaxNodes}, bound{"max_nodes", int64(s.MaxNodes), 0, MaxNodes}, bound{"surge_nodes", int64(s.SurgeNodes), 0, MaxNodes},
 		bound{"replicas", int64(s.Replicas), 1, MaxReplicas}, bound{"connections", s.Connections, 1, MaxConnections},
 		bound{"destinations", int64(s.Destinations), 1, MaxDestinations},
 		bound{"destination_ips", int64(s.DestinationIPs), 1, int64(max(s.Destinations, 1))}, bound{"server_nodes", int64(s.ServerNodes), 1, MaxNodes},
 		bound{"servers", int64(s.Servers), 1, MaxReplicas}, bound{"path", int64(len(s.Path)), 0, MaxStages},
-	); err != nil {
-		return err
+	))
+	wrong.If(s.MaxNodes > 0 && s.MaxNodes < s.Nodes, "max_nodes", "%d is below nodes, %d; write at least that", s.MaxNodes, s.Nodes)
+	wrong.If(len(s.Path) == 0, "path", "there is no stage; write at least one, such as path: [{kind: azure-lb}]")
+	wrong.If(s.Protocol != TCP && s.Protocol != UDP, "protocol", "%q is neither tcp nor udp; write one of them", s.Protocol)
+	wrong.If(s.Protocol == UDP && s.Traffic.Policy == Original, "protocol", "the original tester uses tcp; write another traffic policy")
+	wrong.If(s.Protocol == UDP && s.Traffic.RST > 0, "protocol", "nothing closes a udp flow, so no share of them ends by rst; leave rst out")
+	wrong.If(s.Kind != Exact && s.Kind != Ceiling && s.Kind != Transient, "kind", "%q is none of exact, ceiling and transient; write one of them", s.Kind)
+	if n := s.Expect; n != nil {
+		wrong.If(*n < 0 || *n > maxLimit, "expect", "%d is no count of connections; write one from 0 on", *n)
 	}
-	if s.MaxNodes > 0 && s.MaxNodes < s.Nodes {
-		return keyerror.Errorf("max_nodes", "%d is below nodes, %d; write at least that", s.MaxNodes, s.Nodes)
+	if n := s.ExpectNodes; n != nil {
+		wrong.If(*n < 0 || *n > maxLimit, "expect_nodes", "%d is no count of nodes; write one from 0 on", *n)
 	}
-	switch {
-	case len(s.Path) == 0:
-		return keyerror.Errorf("path", "there is no stage; write at least one, such as path: [{kind: azure-lb}]")
-	case s.Protocol != TCP && s.Protocol != UDP:
-		return keyerror.Errorf("protocol", "%q is neither tcp nor udp; write one of them", s.Protocol)
-	case s.Protocol == UDP && s.Traffic.Policy == Original:
-		return keyerror.Errorf("protocol", "the original tester uses tcp; write another traffic policy")
-	case s.Protocol == UDP && s.Traffic.RST > 0:
-		return keyerror.Errorf("protocol", "nothing closes a udp flow, so no share of them ends by rst; leave rst out")
-	case s.Kind != Exact && s.Kind != Ceiling && s.Kind != Transient:
-		return keyerror.Errorf("kind", "%q is none of exact, ceiling and transient; write one of them", s.Kind)
-	case s.Expect != nil && (*s.Expect < 0 || *s.Expect > maxLimit):
-		return keyerror.Errorf("expect", "%d is no count of connections; write one from 0 on", *s.Expect)
-	case s.ExpectNodes != nil && (*s.ExpectNodes < 0 || *s.ExpectNodes > maxLimit):
-		return keyerror.Errorf("expect_nodes", "%d is no count of nodes; write one from 0 on", *s.ExpectNodes)
-	case s.Tolerance < 0 || s.Tolerance > 1:
-		return keyerror.Errorf("tolerance", "%v is no share; write one from 0 to 1, 0.05 is 5 %%", s.Tolerance)
-	}
+	wrong.If(s.Tolerance < 0 || s.Tolerance > 1, "tolerance", "%v is no share; write one from 0 to 1, 0.05 is 5 %%", s.Tolerance)
 	for i, p := range s.Path {
-		if err := p.validate(s); err != nil {
-			return keyerror.At(fmt.Sprintf("path[%d]", i), err)
-		}
+		wrong.Add(keyerror.At(fmt.Sprintf("path[%d]", i), p.validate(s)))
 	}
-	if err := s.Traffic.validate(); err != nil {
-		return keyerror.At("traffic", err)
-	}
-	return nil
+	wrong.Add(keyerror.At("traffic", s.Traffic.validate()))
+	return wrong.Err()
 }
 
 func (p StageSpec) validate(s Scenario) error {
 	if !known(p.Kind) {
 		return keyerror.Errorf("kind", "there is no stage %q; known: %s", p.Kind, kindNames())
 	}
-	if p.Side != "" && p.Side != "client" && p.Side != "server" {
-		return keyerror.Errorf("side", "%q is neither client nor server; write one of them", p.Side)
-	}
-	if err := within(
+	var wrong keyerror.List
+	wrong.If(p.Side != "" && p.Side != "client" && p.Side != "server", "side", "%q is neither client nor server; write one of them", p.Side)
+	wrong.Add(within(
 		bound{"ips", int64(p.IPs), 1, p.maxIPs()}, bound{"zones", int64(p.Zones), 0, maxZones}, bound{"ports", int64(p.Ports), 0, 65_536}, bound{"max_ports", int64(p.MaxPorts), 0, gcpNATMaxDynamic},
 		bound{"limit", p.Limit, 0, maxLimit}, bound{"bytes_per_connection", p.PerConnection, 0, 1 << 30},
-	); err != nil {
-		return err
-	}
+	))
 	for key, d := range map[string]*time.Duration{"hold_fin": p.HoldFIN, "hold_rst": p.HoldRST, "idle_timeout": p.Idle, "accept_pause": &p.Pause, "grow_delay": &p.Grow} {
-		if d != nil && (*d < 0 || *d > 30*24*time.Hour) {
-			return keyerror.Errorf(key, "%v is not between 0 and 30 days; write a time such as 65s", *d)
+		if d != nil {
+			wrong.If(*d < 0 || *d > 30*24*time.Hour, key, "%v is not between 0 and 30 days; write a time such as 65s", *d)
 		}
 	}
-	return p.validateVendor(s)
+	if wrong.Err() == nil { // the vendor's rules are of numbers in their bounds
+		wrong.Add(p.validateVendor(s))
+	}
+	return wrong.Err()
 }
 
 func (p StageSpec) maxIPs() int64 {
@@ -272,29 +258,17 @@ func (p StageSpec) validateVendor(s Scenario) error {
 }
 
 func (t Traffic) validate() error {
-	switch {
-	case t.Policy != Keep && t.Policy != Open && t.Policy != Original:
-		return keyerror.Errorf("policy", "%q is none of keep, open and original; write one of them", t.Policy)
-	case t.Spread != "exponential" && t.Spread != "fixed":
-		return keyerror.Errorf("spread", "%q is neither exponential nor fixed; write one of them", t.Spread)
-	case t.Balance != "even" && t.Balance != "random":
-		return keyerror.Errorf("balance", "%q is neither even nor random; write one of them", t.Balance)
-	case !(t.Rate > 0 && t.Rate <= 1e8):
-		return keyerror.Errorf("rate", "%v is not above 0 and up to 100000000; write connections per second", t.Rate)
-	case t.Burst < 0 || t.Burst > 10_000_000:
-		return keyerror.Errorf("burst", "%d is not between 0 and 10000000; write one that is", t.Burst)
-	case t.Burst > 0 && t.BurstEvery < time.Millisecond:
-		return keyerror.Errorf("burst_every", "%v; write how often a burst comes, from 1ms on", t.BurstEvery)
-	case !(t.RST >= 0 && t.Abandoned >= 0 && t.RST+t.Abandoned <= 1):
-		return keyerror.Errorf("rst", "the shares rst %v and abandoned %v are no part of 1; write shares whose sum is at most 1", t.RST, t.Abandoned)
-	case t.Duration < time.Second || t.Duration > 366*24*time.Hour:
-		return keyerror.Errorf("duration", "%v is not between 1s and a year; write one that is", t.Duration)
-	case t.Lifetime < 0 || t.Lifetime > 366*24*time.Hour:
-		return keyerror.Errorf("lifetime", "%v is not between 0 and a year; write one that is, 0 is for ever", t.Lifetime)
-	case t.Heartbeat < time.Second || t.Heartbeat > 24*time.Hour:
-		return keyerror.Errorf("heartbeat", "%v is not between 1s and a day; write one that is", t.Heartbeat)
-	case t.Validate < time.Second || t.Validate > 24*time.Hour:
-		return keyerror.Errorf("validate", "%v is not between 1s and a day; write one that is", t.Validate)
-	}
-	return nil
+	var wrong keyerror.List
+	wrong.If(t.Policy != Keep && t.Policy != Open && t.Policy != Original, "policy", "%q is none of keep, open and original; write one of them", t.Policy)
+	wrong.If(t.Spread != "exponential" && t.Spread != "fixed", "spread", "%q is neither exponential nor fixed; write one of them", t.Spread)
+	wrong.If(t.Balance != "even" && t.Balance != "random", "balance", "%q is neither even nor random; write one of them", t.Balance)
+	wrong.If(!(t.Rate > 0 && t.Rate <= 1e8), "rate", "%v is not above 0 and up to 100000000; write connections per second", t.Rate)
+	wrong.If(t.Burst < 0 || t.Burst > 10_000_000, "burst", "%d is not between 0 and 10000000; write one that is", t.Burst)
+	wrong.If(t.Burst > 0 && t.BurstEvery < time.Millisecond, "burst_every", "%v; write how often a burst comes, from 1ms on", t.BurstEvery)
+	wrong.If(!(t.RST >= 0 && t.Abandoned >= 0 && t.RST+t.Abandoned <= 1), "rst", "the shares rst %v and abandoned %v are no part of 1; write shares whose sum is at most 1", t.RST, t.Abandoned)
+	wrong.If(t.Duration < time.Second || t.Duration > 366*24*time.Hour, "duration", "%v is not between 1s and a year; write one that is", t.Duration)
+	wrong.If(t.Lifetime < 0 || t.Lifetime > 366*24*time.Hour, "lifetime", "%v is not between 0 and a year; write one that is, 0 is for ever", t.Lifetime)
+	wrong.If(t.Heartbeat < time.Second || t.Heartbeat > 24*time.Hour, "heartbeat", "%v is not between 1s and a day; write one that is", t.Heartbeat)
+	wrong.If(t.Validate < time.Second || t.Validate > 24*time.Hour, "validate", "%v is not between 1s and a day; write one that is", t.Validate)
+	return wrong.Err()
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/weir-lb/weir/internal/cli/balancing"
 	"github.com/weir-lb/weir/internal/cli/files"
 	"github.com/weir-lb/weir/internal/cli/status"
+	"github.com/weir-lb/weir/internal/coap/node"
+	"github.com/weir-lb/weir/internal/coap/oscore"
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -63,11 +65,12 @@ func newCheckCommand() *cobra.Command {
 
 Load balancer: the file is decoded strictly and compiled as the load balancer does, and the services, addresses and backends
 are printed with each backend's share of new flows. TURN gateway, in Weir's or STUNner's format: it is checked with its
-certificates, and its listeners and clusters are printed. CoAP node: it is checked with its keys. Scenarios of weir snat: they
-are checked, and their names are printed.
+certificates, and its listeners and clusters are printed. CoAP node: it is checked with its keys. Files of keys of a CoAP node,
+PSK and OSCORE contexts: they are checked without printing a key. Scenarios of weir snat: they are checked, and their names are
+printed.
 
-Everything that is wrong is printed, one line each, as file:line:column: key: what; remedy. Values are checked when all keys
-can be read.
+Everything that is wrong is printed, one line each, as file:line:column: key: what; remedy. What depends on a value that cannot
+be read is checked once that can be.
 Exit codes: 0 the file is good, 1 it is not, 2 wrong usage.`,
 		Example: `  weir check weir.yaml
   weir check weir.yaml --datapath udp     # also: can the user-space data path do all of it?
@@ -127,6 +130,9 @@ func printChecked(out io.Writer, result *checkResult) error {
 	case result.Node != "":
 		_, err := fmt.Fprintf(out, "configuration of weir coap server: %s\n", result.Node)
 		return err
+	case result.Keys != "":
+		_, err := fmt.Fprintf(out, "keys of weir coap server: %s\n", result.Keys)
+		return err
 	case len(result.Scenario) > 0:
 		_, err := fmt.Fprintf(out, "%d scenarios of weir snat: %s\n", len(result.Scenario), strings.Join(result.Scenario, "; "))
 		return err
@@ -171,6 +177,13 @@ func checkText(result *checkResult, caps lb.Caps) error {
 	case kindNode:
 		result.Node, err = checkNode(path, text)
 		return err
+	case kindPSK:
+		result.Keys, err = node.CheckPSK(path, string(text))
+		return err
+	case kindOSCORE:
+		names, err := oscore.CheckText(path, text)
+		result.Keys = "contexts of OSCORE: " + strings.Join(names, ", ")
+		return err
 	case kindScenarios:
 		scenarios, err := files.Scenarios(path, text)
 		result.Scenario = files.ScenarioNames(scenarios)
@@ -189,12 +202,16 @@ func checkText(result *checkResult, caps lb.Caps) error {
 		return plan.Check()
 	}
 	spec, document, err := config.Decode[lb.Spec](path, text)
-	if err != nil {
-		return err
+	var snapshot *lb.Snapshot
+	compile := func() (wrong error) {
+		snapshot, wrong = lb.Compile(spec, nil, caps)
+		return control.Locate(wrong, document)
 	}
-	snapshot, err := lb.Compile(spec, nil, caps)
 	if err != nil {
-		return control.Locate(err, document)
+		return document.Also(err, compile)
+	}
+	if err := compile(); err != nil {
+		return err
 	}
 	result.Services, result.Tier = control.Describe(snapshot, nil), control.DescribeTier(snapshot)
 	result.Warnings = spec.Warnings()

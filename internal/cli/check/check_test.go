@@ -64,6 +64,88 @@ services:
 	}
 }
 
+// One run reports what cannot be read and what cannot be meant, of every kind of file, and nothing that may only follow from
+// another error.
+func TestCheckReportsEverythingAtOnce(t *testing.T) {
+	for kind, c := range map[string]struct {
+		text string
+		want []string
+	}{
+		kindBalancer: {`hash_kee: 1
+services:
+- name: a
+  vips: [{address: 0.0.0.0, protocol: tcp, port: 80}, {address: 192.0.2.1, protocol: icmp, port: 99999}]
+  health: {type: tcp, interval: 30, timeout: 20s}
+  backends: [{name: a, address: 224.0.0.1, port: 99999, weight: -1}, {name: b, address: "[::1]"}]
+- name: b
+  vips: [{address: "2001:db8::1", protocol: tcp, port: 80}, {address: 192.0.2.7, protocol: tcp, port: 80}]
+  backends: [{name: c, address: 10.0.0.1}, {name: d, address: 192.0.2.7}, {name: d, address: 10.0.0.2}]
+- name: c
+  vips: [{address: 192.0.2.8, protocol: tcp, port: 80}]
+  backend: [{name: a, address: 10.0.0.1}]
+`, []string{
+			"1:1: hash_kee: unknown key", "4:20: services[0].vips[0].address: no packet", "4:86: services[0].vips[1].protocol", "4:98: services[0].vips[1].port",
+			"5:33: services[0].health.interval: ", "6:33: services[0].backends[0].address: ", "6:50: services[0].backends[0].port: ", "6:65: services[0].backends[0].weight: ",
+			"6:89: services[0].backends[1].address: ", "9:14: services[1].backends[0].address2: ", "9:63: services[1].backends[1].address: ", "9:82: services[1].backends[2].name: ",
+			"12:3: services[2].backend: unknown key",
+		}},
+		kindGateway: {`realm: "` + strings.Repeat("r", 300) + `"
+auth: {users: [{name: u, password: ""}, {name: ""}]}
+listeners:
+- {name: udp, address: 127.0.0.1, protocol: udp, routes: [no]}
+- {name: udp, address: 127.0.0.1, protocol: quic}
+clusters: [{name: c, endpoints: ["x y"], protocol: sctp}]
+lifetimes: {default: 10}
+quotas: {permissions: 10000, bursts: 1}
+`, []string{
+			"1:8: realm: ", "2:36: auth.users[0].password: ", "2:48: auth.users[1].name: ", "2:41: auth.users[1].password: ", "4:59: listeners[0].routes[0]: ",
+			"5:3: listeners[1].port: ", "5:10: listeners[1].name: ", "5:45: listeners[1].protocol: ", "6:34: clusters[0].endpoints[0]: ", "6:52: clusters[0].protocol: ",
+			"7:22: lifetimes.default: ", "8:23: quotas.permissions: ", "8:30: quotas.bursts: unknown key",
+		}},
+		kindSTUNner: {`version: v1
+admin: {name: "a b", user_quota: -1}
+auth: {type: static, credentials: {username: u}}
+listeners:
+- {name: udp, protocol: udp, address: 127.0.0.1, port: 99999}
+`, []string{"3:22: auth.credentials: ", "5:56: listeners[0].port: "}},
+		kindNode: {`listen: [nohost]
+cid_length: 99
+workers: -1
+notify_interval: 500
+psk_file: /does/not/exist
+oscore: /does/not/exist
+ticket_secrets: /does/not/exist
+certificate: /does/not/exist
+private_key: /does/not/exist
+cluster: {nodes: [{id: 999, management: x}]}
+`, []string{
+			"1:10: listen[0]: ", "2:13: cid_length: ", "3:10: workers: ", "4:18: notify_interval: ", "5:11: psk_file: ", "6:9: oscore: ", "7:17: ticket_secrets: ", "8:14: certificate: ", "10:24: cluster.nodes[0].id: ", "10:41: cluster.nodes[0].management: ", "10:11: cluster.nodes: all are",
+		}},
+		kindScenarios: {`scenarios:
+- {name: a, path: [{kind: no}], nodes: -1}
+- {name: b, paths: []}
+- {name: c, path: [{kind: aws-nat, ips: 9999}], traffic: {policy: no, rate: -1}}
+`, []string{
+			"2:27: scenarios[0].path[0].kind: ", "2:40: scenarios[0].nodes: ", "3:13: scenarios[1].paths: ", "4:41: scenarios[2].path[0].ips: ",
+			"4:67: scenarios[2].traffic.policy: ", "4:77: scenarios[2].traffic.rate: ",
+		}},
+	} {
+		file := filepath.Join(t.TempDir(), "w.yaml")
+		if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		out, code := clitest.Weir(t, "check", file)
+		for _, want := range c.want {
+			if !strings.Contains(out, ":"+want) {
+				t.Errorf("%s: no %s in\n%s", kind, want, out)
+			}
+		}
+		if n := strings.Count(out, "weir: "); code != 1 || n != len(c.want) {
+			t.Errorf("%s: exit code %d, %d errors instead of %d:\n%s", kind, code, n, len(c.want), out)
+		}
+	}
+}
+
 // Every kind of file is known by its keys and checked as the command that reads it does; -c FILE is FILE.
 func TestCheckKnowsEveryKind(t *testing.T) {
 	dir := t.TempDir()
@@ -85,6 +167,10 @@ func TestCheckKnowsEveryKind(t *testing.T) {
 		{"../../../examples/turn/stunnerd.yaml", kindSTUNner, 0, "turn"},
 		{"../../../examples/coap/node.yaml", kindNode, 0, "configuration of weir coap server: CoAP on 127.0.0.1:5783"},
 		{"../../../examples/snat/churn.yaml", kindScenarios, 0, "scenarios of weir snat: closed by FIN"},
+		{broken("devices.psk", "# devices\na=QUFBQUFBQUFBQUFBQUFBQQ==\nb=:0x4142434445464748494a4b4c4d4e4f50\n"), kindPSK, 0, "2 PSK, 0 raw public keys"},
+		{broken("bad.psk", "a=QUFBQUFBQUFBQUFBQUFBQQ==\nb=!!\n"), kindPSK, 1, "bad.psk:2: the key is no base64"},
+		{broken("oscore.yaml", "contexts:\n- {name: d7, master_secret: \"0102030405060708090a0b0c0d0e0f10\", sender_id: \"01\", recipient_id: \"02\"}\n"), kindOSCORE, 0, "contexts of OSCORE: d7"},
+		{broken("bad-oscore.yaml", "contexts:\n- {name: d7, master_secret: \"0x\", sender_id: \"01\", recipient_id: \"02\"}\n- {id: 1}\n"), kindOSCORE, 1, ":3:4: contexts[1].id: unknown key"},
 		{"../../../examples/tcp/kubernetes.yaml", kindKubernetes, 1, "kubectl apply --dry-run=server"},
 		{broken("node.yaml", "listen: [\"127.0.0.1:5783\"]\ncid_length: 99\n"), kindNode, 1, ":2:13: cid_length: "},
 		{broken("gateway.yaml", "auth: {mode: none}\nlisteners: []\n"), kindGateway, 1, ":2:1: listeners: there is none"},

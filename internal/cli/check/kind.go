@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/coap/node"
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/keyerror"
 	"github.com/weir-lb/weir/internal/snat"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/turn/gateway"
@@ -21,12 +22,29 @@ const (
 	kindSTUNner    = "STUNner"
 	kindNode       = "CoAP node"
 	kindScenarios  = "SNAT scenarios"
+	kindOSCORE     = "OSCORE contexts"
+	kindPSK        = "PSK file"
 	kindKubernetes = "Kubernetes manifest"
 )
 
 // isManifest looks for the two keys that every Kubernetes object begins with; a manifest may hold several documents.
 func isManifest(text []byte) bool {
 	return regexp.MustCompile(`(?m)^apiVersion:\s*\S`).Match(text) && regexp.MustCompile(`(?m)^kind:\s*\S`).Match(text)
+}
+
+// isPSK reports whether each line that is not a comment is IDENTITY=KEY, or .FIELD=VALUE of a device store.
+func isPSK(text []byte) bool {
+	lines := 0
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		if name, value, found := strings.Cut(line, "="); !found || name == "" || strings.Trim(value, "=") == "" || strings.ContainsAny(name, " \t{[") {
+			return false
+		}
+		lines++
+	}
+	return lines > 0
 }
 
 // kindOf detects the kind of a file by its keys: the kind that knows the largest number of them, and the load balancer of equal ones.
@@ -41,6 +59,10 @@ func kindOf(text []byte) string {
 		return kindBalancer
 	case slices.Contains(keys, "listeners"):
 		return kindGateway
+	case slices.Contains(keys, "contexts"):
+		return kindOSCORE
+	case len(keys) == 0 && isPSK(text):
+		return kindPSK
 	}
 	best, count := kindBalancer, 0
 	for _, kind := range []struct {
@@ -68,14 +90,17 @@ func kindOf(text []byte) string {
 // checkNode checks a file of weir coap server as it does, and says what it would listen on.
 func checkNode(path string, text []byte) (string, error) {
 	cfg, document, err := config.Decode[node.Config](path, text)
+	validate := func() error {
+		var wrong keyerror.List
+		wrong.Add(cfg.Validate())
+		wrong.Add(cfg.CheckCredentials())
+		return document.Locate(wrong.Err())
+	}
 	if err != nil {
+		return "", document.Also(err, validate)
+	}
+	if err := validate(); err != nil {
 		return "", err
-	}
-	if err := cfg.Validate(); err != nil {
-		return "", document.Locate(err)
-	}
-	if _, err := node.LoadCredentials(cfg.PSKFile, true); err != nil {
-		return "", document.Errorf("psk_file", "%v", err)
 	}
 	nodes := 0
 	if cfg.Cluster != nil {

@@ -117,11 +117,15 @@ func (c *californiumOptions) off(name string) bool {
 	return on != nil && !*on
 }
 
-// parseInterval reads a time in Californium's form, such as 5[s], or in Go's.
+// parseInterval reads a time in Californium's form, such as 5[s], or in Go's. A bare number is refused, as in every flag
+// (Californium takes it as milliseconds).
 func parseInterval(text string) (time.Duration, error) {
-	if parts := regexp.MustCompile(`^(\d+)(?:\[(ms|s|min|h)\])?$`).FindStringSubmatch(text); parts != nil {
+	if _, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return 0, fmt.Errorf("--notify-interval: write %sms or %ss, not %s", text, text, text)
+	}
+	if parts := regexp.MustCompile(`^(\d+)\[(ms|s|min|h)\]$`).FindStringSubmatch(text); parts != nil {
 		n, err := strconv.Atoi(parts[1])
-		unit := map[string]time.Duration{"": time.Millisecond, "ms": time.Millisecond, "s": time.Second, "min": time.Minute, "h": time.Hour}[parts[2]]
+		unit := map[string]time.Duration{"ms": time.Millisecond, "s": time.Second, "min": time.Minute, "h": time.Hour}[parts[2]]
 		if err != nil || n > int(1000*time.Hour/unit) {
 			return 0, fmt.Errorf("--notify-interval: %s is too long", text)
 		}

@@ -47,6 +47,7 @@ func TestEveryCaliforniumOption(t *testing.T) {
 		"--benchmark --no-benchmark":            "exclude each other",
 		"--notify-interval soon":                "write 5s",
 		"--notify-interval 1[ms]":               "not between",
+		"--notify-interval 500":                 "write 500ms or 500s, not 500",
 		"--interfaces nosuch0":                  `no interface "nosuch0"`,
 		"--interfaces-pattern (":                "no regular expression",
 		"--no-loopback --no-external":           "no address is left",

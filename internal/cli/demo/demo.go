@@ -13,6 +13,7 @@ import (
 	"github.com/weir-lb/weir/internal/bench/demo"
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/cli/measuring"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 func newDemoCommand() *cobra.Command {
@@ -102,7 +103,7 @@ func printDemo(out io.Writer, r *demo.Result) {
 	} {
 		fmt.Fprintf(out, "  %-15s  %s\n", row[0], row[1])
 	}
-	fmt.Fprintln(out, "\n"+r.Verdict)
+	_ = terminal.Prose(out, "\n"+r.Verdict) // as the lines above: who reads it is gone if it fails
 	for _, f := range r.Failures {
 		fmt.Fprintln(out, "  not so: "+f)
 	}

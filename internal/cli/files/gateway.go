@@ -33,7 +33,7 @@ func Gateway(name string, text []byte) (*GatewayPlan, error) {
 	}
 	c, document, err := config.Decode[gateway.Config](name, text)
 	if err != nil {
-		return nil, err
+		return nil, document.Also(err, func() error { return document.Locate(c.Validate()) })
 	}
 	if err := c.Validate(); err != nil {
 		return nil, document.Locate(err)
@@ -47,7 +47,10 @@ func Gateway(name string, text []byte) (*GatewayPlan, error) {
 func parseStunnerd(name string, text []byte) (*GatewayPlan, error) {
 	file, document, notes, err := config.DecodeForeign[stunnerd.Config](name, text)
 	if err != nil {
-		return nil, err
+		return nil, document.Also(err, func() error {
+			_, wrong := file.Convert(os.Getenv)
+			return document.Locate(wrong)
+		})
 	}
 	result, err := file.Convert(os.Getenv)
 	if err != nil {

@@ -29,8 +29,11 @@ func ReadScenarios(path string) ([]snat.Scenario, error) {
 // Scenarios is ReadScenarios of a text.
 func Scenarios(name string, text []byte) ([]snat.Scenario, error) {
 	file, document, err := config.Decode[snat.File](name, text)
-	if err == nil {
-		err = document.Locate(file.Validate())
+	validate := func() error { return document.Locate(file.Validate()) }
+	if err != nil {
+		err = document.Also(err, validate)
+	} else {
+		err = validate()
 	}
 	if err != nil {
 		return nil, cli.UsageError(err)

@@ -29,8 +29,8 @@ func newInitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init [FILE]",
 		Short: "Write a first configuration of the load balancer, with comments",
-		Long: `Write a configuration with one service, comments and a new random hash key to FILE (weir.yaml). A file that exists is not
-overwritten. Without flags the addresses are examples: edit them, then run weir check.
+		Long: `Write a configuration with one service, comments and a new random hash key to FILE (weir.yaml), or with - to standard
+output. A file that exists is not overwritten. Without flags the addresses are examples: edit them, then run weir check.
 
 Mode nat rewrites addresses, and replies come back through the balancer. In mode l2dsr and l3dsr the backends have the VIP on
 their loopback interface and reply to the client directly: l2dsr in one layer-2 network, l3dsr through an IP-in-IP tunnel.`,
@@ -52,6 +52,10 @@ their loopback interface and reply to the client directly: l2dsr in one layer-2 
 			text, err := flags.configuration(file)
 			if err != nil {
 				return cli.UsageError(err)
+			}
+			if file == "-" {
+				_, err := cmd.OutOrStdout().Write(text)
+				return err
 			}
 			if err := writeNew(file, text); err != nil {
 				return err

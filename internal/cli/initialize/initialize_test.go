@@ -80,3 +80,11 @@ func TestInitRefusesWhatItCannotWrite(t *testing.T) {
 		}
 	}
 }
+
+func TestInitWritesToStandardOutput(t *testing.T) {
+	t.Chdir(t.TempDir())
+	out, code := clitest.Weir(t, "init", "-")
+	if _, err := os.Stat("-"); code != 0 || err == nil || !strings.HasPrefix(out, "# Weir load balancer.") || strings.Contains(out, "wrote") {
+		t.Errorf("exit code %d, a file named -: %v\n%s", code, err == nil, out)
+	}
+}

@@ -82,7 +82,7 @@ func ParseNodes(s string) ([]Node, error) {
 	return nodes, (&Config{Nodes: nodes}).Validate()
 }
 
-// Validate reports the first contradiction, with the key it is found at.
+// Validate reports contradictions, each with the key it is found at.
 func (c *Config) Validate() error {
 	if len(c.Nodes) == 0 {
 		return keyerror.Errorf("nodes", "empty; name at least this node")
@@ -90,38 +90,30 @@ func (c *Config) Validate() error {
 	if len(c.Nodes) > MaxNodes {
 		return keyerror.Errorf("nodes", "%d nodes, at most %d", len(c.Nodes), MaxNodes)
 	}
+	var wrong keyerror.List
 	own, byID, byAddr := 0, map[uint32]int{}, map[string]int{}
 	for i, n := range c.Nodes {
 		at := fmt.Sprintf("nodes[%d]", i)
-		if n.ID > 255 {
-			return keyerror.Errorf(at+".id", "%d does not fit the one byte of node id in the connection id; use 0 to 255", n.ID)
-		}
-		if j, ok := byID[n.ID]; ok {
-			return keyerror.Errorf(at+".id", "%d is taken by nodes[%d]; ids must differ", n.ID, j)
-		}
+		wrong.If(n.ID > 255, at+".id", "%d does not fit the one byte of node id in the connection id; use 0 to 255", n.ID)
+		j, taken := byID[n.ID]
+		wrong.If(taken, at+".id", "%d is taken by nodes[%d]; ids must differ", n.ID, j)
 		byID[n.ID] = i
-		if err := checkHostPort(n.Management); err != nil {
-			return keyerror.At(at+".management", err)
-		}
-		if j, ok := byAddr[n.Management]; ok {
-			return keyerror.Errorf(at+".management", "%s is taken by nodes[%d]; each node needs its own", n.Management, j)
-		}
+		err := checkHostPort(n.Management)
+		wrong.Add(keyerror.At(at+".management", err))
+		j, taken = byAddr[n.Management]
+		wrong.If(taken, at+".management", "%s is taken by nodes[%d]; each node needs its own", n.Management, j)
 		byAddr[n.Management] = i
 		if !n.Own() {
-			if host, _, _ := net.SplitHostPort(n.Management); host == "" {
-				return keyerror.Errorf(at+".management", "%q names no host, so frames cannot be sent there; write HOST:PORT", n.Management)
-			}
+			host, _, _ := net.SplitHostPort(n.Management)
+			wrong.If(err == nil && host == "", at+".management", "%q names no host, so frames cannot be sent there; write HOST:PORT", n.Management)
 			continue
 		}
 		own++
-		if err := checkHostPort(n.DTLS); err != nil {
-			return keyerror.At(at+".dtls", err)
-		}
+		wrong.Add(keyerror.At(at+".dtls", checkHostPort(n.DTLS)))
 	}
-	if own == 0 {
-		return keyerror.Errorf("nodes", "all are %q; give the node of this process its DTLS address", Foreign)
-	}
-	return c.validateLink()
+	wrong.If(own == 0, "nodes", "all are %q; give the node of this process its DTLS address", Foreign)
+	wrong.Add(c.validateLink())
+	return wrong.Err()
 }
 
 // validateLink checks how nodes find each other and what secures the link.
@@ -129,24 +121,19 @@ func (c *Config) validateLink() error {
 	if len(c.Group) > membership.MaxGroup {
 		return keyerror.Errorf("group", "%d addresses, at most %d", len(c.Group), membership.MaxGroup)
 	}
+	var wrong keyerror.List
 	for i, address := range c.Group {
 		at := fmt.Sprintf("group[%d]", i)
-		if err := checkHostPort(address); err != nil {
-			return keyerror.At(at, err)
-		}
-		if host, _, _ := net.SplitHostPort(address); host == "" {
-			return keyerror.Errorf(at, "%q names no host; write HOST:PORT", address)
-		}
+		err := checkHostPort(address)
+		wrong.Add(keyerror.At(at, err))
+		host, _, _ := net.SplitHostPort(address)
+		wrong.If(err == nil && host == "", at, "%q names no host; write HOST:PORT", address)
 	}
-	switch {
-	case c.Security != nil && c.Security.File == "" && len(c.Security.Secret) == 0:
-		return keyerror.Errorf("security.file", "without a file there is no secret; make one with: head -c 16 /dev/urandom | base64")
-	case c.Security == nil && c.MAC != nil && *c.MAC:
-		return keyerror.Errorf("mac", "the code needs the keys of a secured link; set security (--dtls-cluster-group-security)")
-	case c.Security != nil && c.AcceptStrangers:
-		return keyerror.Errorf("accept_strangers", "it and security exclude each other; remove one")
-	}
-	return nil
+	s := c.Security
+	wrong.If(s != nil && s.File == "" && len(s.Secret) == 0, "security.file", "without a file there is no secret; make one with: head -c 16 /dev/urandom | base64")
+	wrong.If(s == nil && c.MAC != nil && *c.MAC, "mac", "the code needs the keys of a secured link; set security (--dtls-cluster-group-security)")
+	wrong.If(s != nil && c.AcceptStrangers, "accept_strangers", "it and security exclude each other; remove one")
+	return wrong.Err()
 }
 
 // Own returns the nodes this process runs, in the order written.

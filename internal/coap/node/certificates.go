@@ -1,8 +1,6 @@
 package node
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"sync/atomic"
 	"time"
@@ -10,6 +8,7 @@ import (
 	"github.com/weir-lb/weir/internal/coap/oscore"
 	"github.com/weir-lb/weir/internal/dtls/credentials"
 	"github.com/weir-lb/weir/internal/dtls/handshake"
+	"github.com/weir-lb/weir/internal/keyerror"
 )
 
 // keys are the credentials of a node, as its listeners use them. A reload replaces what the pointers hold; sessions go on.
@@ -26,28 +25,25 @@ func (k *keys) certificates() *handshake.Credentials {
 	return k.dtls.Load()
 }
 
-// CheckCredentials reads the files of keys and certificates without using them.
+// CheckCredentials reads the files of keys and certificates without using them. It returns all errors, as [keyerror.Errors].
 func (c *Config) CheckCredentials() error {
+	var wrong keyerror.List
 	psk, err := LoadCredentials(c.PSKFile, c.demo())
-	if err != nil {
-		return err
-	}
+	wrong.Add(keyerror.At("psk_file", err))
 	if c.OSCOREFile != "" {
-		if err := oscore.Check(c.OSCOREFile); err != nil {
-			return err
-		}
+		wrong.Add(keyerror.At("oscore", oscore.Check(c.OSCOREFile)))
 	}
-	if _, err := loadTicketSecrets(c.TicketSecrets); err != nil {
-		return err
-	}
-	if _, err := c.clusterWithSecret(); err != nil {
-		return err
-	}
+	_, err = c.clusterWithSecret()
+	wrong.Add(err)
+	_, err = loadTicketSecrets(c.TicketSecrets)
+	wrong.Add(keyerror.At("ticket_secrets", err))
 	files := c.files()
-	if _, err := files.Load(time.Now()); err != nil {
-		return err
+	_, err = files.Load(time.Now())
+	wrong.Add(err) // it names its key
+	if wrong.Err() == nil {
+		wrong.Add(c.checkTrust(psk))
 	}
-	return c.checkTrust(psk)
+	return wrong.Err()
 }
 
 // checkTrust refuses what cannot work together: of the PSK file and of the other credentials.
@@ -55,9 +51,9 @@ func (c *Config) checkTrust(psk *Credentials) error {
 	own := c.Credentials != nil || c.PrivateKey != "" || c.demo()
 	switch {
 	case len(psk.rawKeys) > 0 && (!own || c.clientAuth() == handshake.ClientAuthNone):
-		return fmt.Errorf("%s: its .rpk lines need private_key, and client_auth wanted or needed", c.PSKFile)
+		return keyerror.Errorf("psk_file", "%s: its .rpk lines need private_key, and client_auth wanted or needed", c.PSKFile)
 	case c.clientAuth() != handshake.ClientAuthNone && c.Credentials == nil && !c.TrustAll && len(c.Trust) == 0 && !c.demo() && len(psk.rawKeys) == 0:
-		return errors.New("client_auth: no client can be trusted; set trust, or trust_all, or write .rpk lines into psk_file")
+		return keyerror.Errorf("client_auth", "no client can be trusted; set trust, or trust_all, or write .rpk lines into psk_file")
 	}
 	return nil
 }

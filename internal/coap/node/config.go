@@ -128,38 +128,30 @@ const (
 	maxSessionIdle = 365 * 24 * time.Hour
 )
 
-// Validate reports the first invalid value, with its key.
+// Validate reports invalid values: a [keyerror.Error], or [keyerror.Errors].
 func (c *Config) Validate() error {
 	more := c.plugtestAddresses()
 	if len(c.Listen)+len(c.DTLS)+len(c.TCP)+len(c.TLS)+len(more.Listen)+len(more.DTLS)+len(more.TCP)+len(more.TLS) == 0 && c.Cluster == nil {
 		return keyerror.Errorf("listen", "nothing to serve; set listen, dtls, listen_tcp, listen_tls or cluster, for example listen: [\":5783\"]")
 	}
+	var wrong keyerror.List
 	taken := map[string]string{}
-	if err := checkAddresses(taken, addressList{"listen", c.Listen}, addressList{"dtls", c.DTLS}, addressList{"plugtest_at.listen", more.Listen}, addressList{"plugtest_at.dtls", more.DTLS}); err != nil {
-		return err
-	}
-	if err := checkAddresses(map[string]string{}, addressList{"listen_tcp", c.TCP}, addressList{"listen_tls", c.TLS}, addressList{"plugtest_at.listen_tcp", more.TCP}, addressList{"plugtest_at.listen_tls", more.TLS}); err != nil {
-		return err
-	}
+	wrong.Add(checkAddresses(taken, addressList{"listen", c.Listen}, addressList{"dtls", c.DTLS}, addressList{"plugtest_at.listen", more.Listen}, addressList{"plugtest_at.dtls", more.DTLS}))
+	wrong.Add(checkAddresses(map[string]string{}, addressList{"listen_tcp", c.TCP}, addressList{"listen_tls", c.TLS}, addressList{"plugtest_at.listen_tcp", more.TCP}, addressList{"plugtest_at.listen_tls", more.TLS}))
 	if c.Cluster != nil {
-		if err := c.Cluster.Validate(); err != nil {
-			return keyerror.At("cluster", err)
-		}
+		wrong.Add(keyerror.At("cluster", c.Cluster.Validate()))
 		for _, own := range c.Cluster.Own() {
-			if other, ok := taken[own.DTLS]; ok {
-				return keyerror.Errorf("cluster.nodes", "%s of node %d is taken by %s; each listener needs its own", own.DTLS, own.ID, other)
-			}
+			other, ok := taken[own.DTLS]
+			wrong.If(ok, "cluster.nodes", "%s of node %d is taken by %s; each listener needs its own", own.DTLS, own.ID, other)
 		}
 	}
-	if _, err := c.hosts(); err != nil {
-		return err
-	}
+	_, err := c.hosts()
+	wrong.Add(err)
 	if c.Multicast != nil {
-		if err := c.Multicast.validate(len(c.Listen)+len(more.Listen) > 0); err != nil {
-			return keyerror.At("multicast", err)
-		}
+		wrong.Add(keyerror.At("multicast", c.Multicast.validate(len(c.Listen)+len(more.Listen) > 0)))
 	}
-	return c.validateSizes()
+	wrong.Add(c.validateSizes())
+	return wrong.Err()
 }
 
 // addressList is the addresses of one key.
@@ -170,63 +162,43 @@ type addressList struct {
 
 // checkAddresses checks addresses of one protocol below that of CoAP, and enters them in taken.
 func checkAddresses(taken map[string]string, lists ...addressList) error {
+	var wrong keyerror.List
 	for _, list := range lists {
 		for i, address := range list.items {
 			key := fmt.Sprintf("%s[%d]", list.key, i)
-			if err := checkAddress(address); err != nil {
-				return keyerror.At(key, err)
-			}
-			if other, ok := taken[address]; ok && !freePort(address) {
-				return keyerror.Errorf(key, "%s is taken by %s; each listener needs its own", address, other)
-			}
+			wrong.Add(keyerror.At(key, checkAddress(address)))
+			other, ok := taken[address]
+			wrong.If(ok && !freePort(address), key, "%s is taken by %s; each listener needs its own", address, other)
 			taken[address] = key
 		}
 	}
-	return nil
+	return wrong.Err()
 }
 
 func (c *Config) validateSizes() error {
+	var wrong keyerror.List
 	for i, p := range c.Trusted {
-		if !p.IsValid() || p.Addr().Is4In6() {
-			return keyerror.Errorf(fmt.Sprintf("trusted[%d]", i), "%s is no prefix; write it as 10.0.0.0/8 or fd00::/8", p)
-		}
+		wrong.If(!p.IsValid() || p.Addr().Is4In6(), fmt.Sprintf("trusted[%d]", i), "%s is no prefix; write it as 10.0.0.0/8 or fd00::/8", p)
 	}
-	if err := c.checkTickets(); err != nil {
-		return err
+	wrong.Add(c.checkTickets())
+	if id := c.NodeID; id != nil {
+		wrong.If(*id > 255, "node_id", "%d does not fit the one byte of node id in the connection id; use 0 to 255", *id)
 	}
-	switch {
-	case c.NodeID != nil && *c.NodeID > 255:
-		return keyerror.Errorf("node_id", "%d does not fit the one byte of node id in the connection id; use 0 to 255", *c.NodeID)
-	case c.CIDLength != 0 && (c.CIDLength < minCID || c.CIDLength > maxCID):
-		return keyerror.Errorf("cid_length", "%d is not between %d and %d; Californium uses 6", c.CIDLength, minCID, maxCID)
-	case c.Workers < 0 || c.Workers > maxWorkers:
-		return keyerror.Errorf("workers", "%d is not between 0 (one per core) and %d", c.Workers, maxWorkers)
-	case c.MaxSessions < 0 || c.MaxSessions > 1<<24:
-		return keyerror.Errorf("max_sessions", "%d is not between 0 (default) and %d", c.MaxSessions, 1<<24)
-	case c.SessionIdle != 0 && (c.SessionIdle < minSessionIdle || c.SessionIdle > maxSessionIdle):
-		return keyerror.Errorf("session_idle", "%s is not 0 (never) and not between %s and %s", c.SessionIdle, minSessionIdle, maxSessionIdle)
-	case c.StreamIdle != 0 && (c.StreamIdle < minSessionIdle || c.StreamIdle > maxSessionIdle):
-		return keyerror.Errorf("stream_idle", "%s is not between %s and %s", c.StreamIdle, minSessionIdle, maxSessionIdle)
-	case c.BlockSize != 0 && (c.BlockSize < 16 || c.BlockSize > 1024 || c.BlockSize&(c.BlockSize-1) != 0):
-		return keyerror.Errorf("block_size", "%d is no block size of RFC 7959; use 16, 32, 64, 128, 256, 512 or 1024", c.BlockSize)
-	case c.ClientCerts != "" && !slices.Contains([]string{"none", "wanted", "needed"}, strings.ToLower(c.ClientCerts)):
-		return keyerror.Errorf("client_auth", "%q is not none, wanted or needed", c.ClientCerts)
-	case c.Certificate != "" && c.PrivateKey == "":
-		return keyerror.Errorf("certificate", "it needs private_key, the key that it was made for")
-	case len(c.TLS)+len(c.plugtestAddresses().TLS) > 0 && c.TLSConfig == nil && c.Certificate == "" && !c.demo():
-		return keyerror.Errorf("listen_tls", "TLS needs certificate and private_key; weir coap certs writes some for tests")
-	case c.clientAuth() != handshake.ClientAuthNone && c.Credentials == nil && !c.TrustAll && len(c.Trust) == 0 && !c.demo() && c.PSKFile == "":
-		return keyerror.Errorf("client_auth", "no client can be trusted; set trust, or trust_all")
-	case c.Shutdown && !c.Plugtest && c.PlugtestAt == nil:
-		return keyerror.Errorf("shutdown", "/shutdown is a resource of the plugtest server; set plugtest or plugtest_at, or remove it")
-	case c.NotifyInterval != 0 && (c.NotifyInterval < 5*time.Millisecond || c.NotifyInterval > time.Hour):
-		return keyerror.Errorf("notify_interval", "%s is not between 5ms and 1h", c.NotifyInterval)
-	case c.AckTimeout != 0 && (c.AckTimeout < 100*time.Millisecond || c.AckTimeout > time.Minute):
-		return keyerror.Errorf("ack_timeout", "%s is not between 100ms and 1m", c.AckTimeout)
-	case c.SeparateDelay < 0 || c.SeparateDelay > time.Minute:
-		return keyerror.Errorf("separate_delay", "%s is not between 0 and 1m", c.SeparateDelay)
-	}
-	return nil
+	wrong.If(c.CIDLength != 0 && (c.CIDLength < minCID || c.CIDLength > maxCID), "cid_length", "%d is not between %d and %d; Californium uses 6", c.CIDLength, minCID, maxCID)
+	wrong.If(c.Workers < 0 || c.Workers > maxWorkers, "workers", "%d is not between 0 (one per core) and %d", c.Workers, maxWorkers)
+	wrong.If(c.MaxSessions < 0 || c.MaxSessions > 1<<24, "max_sessions", "%d is not between 0 (default) and %d", c.MaxSessions, 1<<24)
+	wrong.If(c.SessionIdle != 0 && (c.SessionIdle < minSessionIdle || c.SessionIdle > maxSessionIdle), "session_idle", "%s is not 0 (never) and not between %s and %s", c.SessionIdle, minSessionIdle, maxSessionIdle)
+	wrong.If(c.StreamIdle != 0 && (c.StreamIdle < minSessionIdle || c.StreamIdle > maxSessionIdle), "stream_idle", "%s is not between %s and %s", c.StreamIdle, minSessionIdle, maxSessionIdle)
+	wrong.If(c.BlockSize != 0 && (c.BlockSize < 16 || c.BlockSize > 1024 || c.BlockSize&(c.BlockSize-1) != 0), "block_size", "%d is no block size of RFC 7959; use 16, 32, 64, 128, 256, 512 or 1024", c.BlockSize)
+	wrong.If(c.ClientCerts != "" && !slices.Contains([]string{"none", "wanted", "needed"}, strings.ToLower(c.ClientCerts)), "client_auth", "%q is not none, wanted or needed", c.ClientCerts)
+	wrong.If(c.Certificate != "" && c.PrivateKey == "", "certificate", "it needs private_key, the key that it was made for")
+	wrong.If(len(c.TLS)+len(c.plugtestAddresses().TLS) > 0 && c.TLSConfig == nil && c.Certificate == "" && !c.demo(), "listen_tls", "TLS needs certificate and private_key; weir coap certs writes some for tests")
+	wrong.If(c.clientAuth() != handshake.ClientAuthNone && c.Credentials == nil && !c.TrustAll && len(c.Trust) == 0 && !c.demo() && c.PSKFile == "", "client_auth", "no client can be trusted; set trust, or trust_all")
+	wrong.If(c.Shutdown && !c.Plugtest && c.PlugtestAt == nil, "shutdown", "/shutdown is a resource of the plugtest server; set plugtest or plugtest_at, or remove it")
+	wrong.If(c.NotifyInterval != 0 && (c.NotifyInterval < 5*time.Millisecond || c.NotifyInterval > time.Hour), "notify_interval", "%s is not between 5ms and 1h", c.NotifyInterval)
+	wrong.If(c.AckTimeout != 0 && (c.AckTimeout < 100*time.Millisecond || c.AckTimeout > time.Minute), "ack_timeout", "%s is not between 100ms and 1m", c.AckTimeout)
+	wrong.If(c.SeparateDelay < 0 || c.SeparateDelay > time.Minute, "separate_delay", "%s is not between 0 and 1m", c.SeparateDelay)
+	return wrong.Err()
 }
 
 func checkAddress(s string) error {

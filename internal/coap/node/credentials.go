@@ -44,6 +44,13 @@ func LoadCredentials(path string, demo bool) (*Credentials, error) {
 	return c, c.parse(path, string(text))
 }
 
+// CheckPSK checks the text of a file for LoadCredentials. It returns what the file holds, without an identity or a key.
+func CheckPSK(path, text string) (holds string, err error) {
+	c := &Credentials{keys: map[string][]byte{}, rawKeys: map[string]bool{}}
+	err = c.parse(path, text)
+	return fmt.Sprintf("%d PSK, %d raw public keys", len(c.keys), len(c.rawKeys)), err
+}
+
 // parse adds the lines of a file; on error the Credentials are of no use.
 func (c *Credentials) parse(path, text string) (err error) {
 	number, device, store := 0, false, isStore(text)

@@ -34,31 +34,23 @@ func discoveryGroups() []netip.Addr {
 	return []netip.Addr{netip.AddrFrom4([4]byte{224, 0, 1, 187}), netip.MustParseAddr("ff02::fd"), netip.MustParseAddr("ff05::fd")}
 }
 
-// validate reports the first invalid value, with its key below multicast.
+// validate reports invalid values, with their keys below multicast.
 func (m *Multicast) validate(plain bool) error {
+	var wrong keyerror.List
 	for i, group := range m.Groups {
-		if !group.IsMulticast() || group.Is4In6() || group.Zone() != "" {
-			return keyerror.Errorf(fmt.Sprintf("groups[%d]", i), "%s is no multicast address; use 224.0.1.187, ff02::fd or ff05::fd", group)
-		}
+		bad := !group.IsMulticast() || group.Is4In6() || group.Zone() != ""
+		wrong.If(bad, fmt.Sprintf("groups[%d]", i), "%s is no multicast address; use 224.0.1.187, ff02::fd or ff05::fd", group)
 	}
 	for i, name := range m.Interfaces {
-		if _, err := net.InterfaceByName(name); err != nil {
-			return keyerror.Errorf(fmt.Sprintf("interfaces[%d]", i), "there is no interface %q", name)
-		}
+		_, err := net.InterfaceByName(name)
+		wrong.If(err != nil, fmt.Sprintf("interfaces[%d]", i), "there is no interface %q", name)
 	}
-	switch {
-	case !plain:
-		return keyerror.Errorf("groups", "only listeners for plain CoAP over UDP can join; add listen")
-	case m.Leisure != 0 && (m.Leisure < time.Millisecond || m.Leisure > 2*time.Minute):
-		return keyerror.Errorf("leisure", "%s is not between 1ms and 2m", m.Leisure)
-	case m.GroupSize < 0 || m.GroupSize > 1000000:
-		return keyerror.Errorf("group_size", "%d is not between 1 and 1000000", m.GroupSize)
-	case m.Rate < 0 || m.Rate > 1000000000:
-		return keyerror.Errorf("rate", "%d is not between 1 and 1000000000 bytes per second", m.Rate)
-	case (m.GroupSize > 0) != (m.Rate > 0):
-		return keyerror.Errorf("group_size", "it counts together with rate; set both or none")
-	}
-	return nil
+	wrong.If(!plain, "groups", "only listeners for plain CoAP over UDP can join; add listen")
+	wrong.If(m.Leisure != 0 && (m.Leisure < time.Millisecond || m.Leisure > 2*time.Minute), "leisure", "%s is not between 1ms and 2m", m.Leisure)
+	wrong.If(m.GroupSize < 0 || m.GroupSize > 1000000, "group_size", "%d is not between 1 and 1000000", m.GroupSize)
+	wrong.If(m.Rate < 0 || m.Rate > 1000000000, "rate", "%d is not between 1 and 1000000000 bytes per second", m.Rate)
+	wrong.If((m.GroupSize > 0) != (m.Rate > 0), "group_size", "it counts together with rate; set both or none")
+	return wrong.Err()
 }
 
 func (m *Multicast) leisure() exchange.Leisure {

@@ -49,6 +49,36 @@ func Check(path string) error {
 	return err
 }
 
+// CheckText is Check of a text. It returns the names of the contexts, and all that is wrong.
+func CheckText(path string, text []byte) (names []string, err error) {
+	f, document, err := config.Decode[file](path, text)
+	validate := func() error { return document.Locate(f.validate()) }
+	if err != nil {
+		return nil, document.Also(err, validate)
+	}
+	for _, e := range f.Contexts {
+		names = append(names, e.Name)
+	}
+	return names, validate()
+}
+
+// validate returns what is wrong: a [keyerror.Error], or [keyerror.Errors].
+func (f *file) validate() error {
+	var wrong keyerror.List
+	if len(f.Contexts) == 0 || len(f.Contexts) > MaxContexts {
+		return keyerror.Errorf("contexts", "%d contexts; list 1 to %d", len(f.Contexts), MaxContexts)
+	}
+	names := map[string]bool{}
+	for i := range f.Contexts {
+		at := fmt.Sprintf("contexts[%d]", i)
+		p, err := f.Contexts[i].parameters()
+		wrong.Add(keyerror.At(at, err))
+		wrong.If(err == nil && names[p.Name], at+".name", "another context has this name")
+		names[p.Name] = true
+	}
+	return wrong.Err()
+}
+
 // LoadOne is Load for one context of a file, the one with a name, or, unless named, the only one.
 func LoadOne(path, name string, named bool, step uint64) (*Context, error) {
 	var names []string
@@ -78,25 +108,19 @@ func load(path string, wanted func(Parameters) bool, step uint64) ([]*Context, e
 	if err != nil {
 		return nil, err
 	}
-	if len(f.Contexts) == 0 || len(f.Contexts) > MaxContexts {
-		return nil, document.Errorf("contexts", "%d contexts; list 1 to %d", len(f.Contexts), MaxContexts)
+	if err := f.validate(); err != nil {
+		return nil, document.Locate(err)
 	}
 	if f.State == "" {
 		f.State = path + ".state"
 	}
 	store := NewFileStore(f.State)
 	contexts := make([]*Context, 0, len(f.Contexts))
-	names := map[string]bool{}
 	for i := range f.Contexts {
-		at := fmt.Sprintf("contexts[%d]", i)
 		p, err := f.Contexts[i].parameters()
-		if err == nil && names[p.Name] {
-			err = keyerror.Errorf("name", "another context has this name")
-		}
 		if err != nil {
-			return nil, document.Locate(keyerror.At(at, err))
+			return nil, document.Locate(keyerror.At(fmt.Sprintf("contexts[%d]", i), err))
 		}
-		names[p.Name] = true
 		if !wanted(p) {
 			continue
 		}

@@ -11,7 +11,8 @@ import (
 )
 
 // Decode reads one YAML document into a T, a struct whose `yaml` tags name its keys. The returned error is an *Error,
-// or Errors of them when several things are wrong. name is the file's name, for messages only.
+// or Errors of them when several things are wrong; the value then holds what could be read, for Document.Also. name is the
+// file's name, for messages only.
 //
 // Understood field types: string, bool, integers, floats, time.Duration (with unit), netip.Addr, anything that
 // implements encoding.TextUnmarshaler, and pointers, slices, string-keyed maps and structs of these. Other types panic.
@@ -37,17 +38,14 @@ func DecodeForeign[T any](name string, text []byte) (value T, document *Document
 }
 
 func decodeWith[T any](d *decoder, name string, text []byte) (T, error) {
-	var value, zero T
+	var value T
 	d.document, d.root = &Document{file: name, positions: map[string]Position{}}, reflect.TypeFor[T]()
 	root, err := parse(name, text)
 	if err != nil {
-		return zero, err
+		return value, err
 	}
 	d.keep(d.decode(root, reflect.ValueOf(&value).Elem(), "", 0))
-	if len(d.wrong) > 0 {
-		return zero, OneOf(d.wrong)
-	}
-	return value, nil
+	return value, OneOf(d.wrong)
 }
 
 // Keys returns the keys of a document's outermost mapping, to distinguish formats. For text that is no mapping it returns
@@ -191,7 +189,7 @@ func (d *decoder) structure(node ast.Node, to reflect.Value, path string, depth 
 		at := join(path, key)
 		known, ok := fields[key]
 		if !ok {
-			d.keep(d.fail(pair.Key, at, "unknown key; %s", d.suggest(key, fields)))
+			d.keep(&Error{File: d.document.file, Position: positionOf(pair.Key), Path: at, Message: "unknown key; " + d.suggest(key, fields), unknown: true})
 			continue
 		}
 		d.note(at, pair)

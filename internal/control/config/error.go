@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,6 +18,8 @@ type Error struct {
 	Position
 	Path    string // such as services[0].mode; empty: the document as a whole
 	Message string // what is wrong; remedy
+
+	unknown bool // the key, not its value
 }
 
 func (e *Error) Error() string {
@@ -89,9 +92,21 @@ func (d *Document) Locate(err error) error {
 		for i, one := range all {
 			all[i] = d.Locate(one)
 		}
-		return errors.Join(all...)
+		return OneOf(inOrder(all))
 	}
 	return err
+}
+
+// inOrder sorts errors as the document has them.
+func inOrder(all []error) []error {
+	slices.SortStableFunc(all, func(a, b error) int {
+		var x, y *Error
+		if !errors.As(a, &x) || !errors.As(b, &y) {
+			return 0
+		}
+		return cmp.Or(cmp.Compare(x.Line, y.Line), cmp.Compare(x.Column, y.Column))
+	})
+	return all
 }
 
 // parent strips the last key or index of a path.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/dtls/handshake"
+	"github.com/weir-lb/weir/internal/keyerror"
 )
 
 // Files names where the credentials are. Empty fields: none of that kind.
@@ -59,7 +60,7 @@ func keyed(key string, err error) error {
 	if key == "" {
 		return err
 	}
-	return fmt.Errorf("%s: %w", key, err)
+	return keyerror.At(key, err)
 }
 
 // own is what proves who we are.

@@ -213,15 +213,13 @@ func (c *compiler) backend(path string, spec *BackendSpec, service *Service) (*B
 	if spec.Weight != nil {
 		backend.Weight = *spec.Weight
 	}
-	if err := checkWeight(path, backend.Weight, c.fileHash); err != nil {
-		return nil, err
-	}
+	c.keep(checkWeight(path, backend.Weight, c.fileHash))
 	if spec.Port != nil {
 		switch {
 		case service.Mode != NAT:
-			return nil, wrong(path+".port", "remove it, or write mode: nat", "mode %s does not change ports", service.Mode)
+			c.keep(wrong(path+".port", "remove it, or write mode: nat", "mode %s does not change ports", service.Mode))
 		case *spec.Port < 1 || *spec.Port > 65535:
-			return nil, wrong(path+".port", "write 1 to 65535, or leave it out to keep the client's port", "%d is out of range", *spec.Port)
+			c.keep(wrong(path+".port", "write 1 to 65535, or leave it out to keep the client's port", "%d is out of range", *spec.Port))
 		}
 		backend.Port = uint16(*spec.Port)
 	}

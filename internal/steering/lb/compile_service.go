@@ -17,14 +17,13 @@ func (c *compiler) service(path string, spec *ServiceSpec) *Service {
 		service.Mode = *spec.Mode
 	}
 	type step func(string, *ServiceSpec, *Service) error
-	// Each step checks keys of its own, whatever is wrong with the others. Backends are checked against mode, VIPs and CIDs.
-	for _, check := range []step{c.mode, c.addresses, c.flows, c.affinity} {
+	// Each step checks keys of its own, whatever is wrong with the others. Backends are checked against mode and CIDs, if these are
+	// good, and against the VIPs that are.
+	whole := !c.keep(c.mode(path, spec, service))
+	for _, check := range []step{c.addresses, c.flows, c.hash, c.timeouts, c.snat} {
 		c.keep(check(path, spec, service))
 	}
-	whole := c.failed == before
-	for _, check := range []step{c.hash, c.timeouts, c.snat} {
-		c.keep(check(path, spec, service))
-	}
+	whole = !c.keep(c.affinity(path, spec, service)) && whole
 	if spec.NewFlowRate < 0 {
 		c.keep(wrong(path+".new_flow_rate", "write new flows per second, or leave it out for no limit", "%d is negative", spec.NewFlowRate))
 	}

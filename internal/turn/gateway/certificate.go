@@ -102,14 +102,13 @@ func selfSigned(l *ListenerConfig, now time.Time) (*tls.Certificate, error) {
 // CheckCertificates reads every certificate without using it, to check a configuration. As with Validate, the error
 // is a [keyerror.Error].
 func (c *Config) CheckCertificates() error {
+	var wrong keyerror.List
 	for i := range c.Listeners {
 		l := &c.Listeners[i]
-		if !l.Protocol.Secure() || l.SelfSigned {
-			continue
-		}
-		if _, err := l.certificate(time.Now()); err != nil {
-			return keyerror.At(fmt.Sprintf("listeners[%d]", i), err)
+		if l.Protocol.Secure() && !l.SelfSigned {
+			_, err := l.certificate(time.Now())
+			wrong.Add(keyerror.At(fmt.Sprintf("listeners[%d]", i), err))
 		}
 	}
-	return nil
+	return wrong.Err()
 }

@@ -14,30 +14,23 @@ import (
 	"github.com/weir-lb/weir/internal/turn/routes"
 )
 
-// Validate returns the first invalid value as a [keyerror.Error]. It opens no file and no socket. A configuration
+// Validate returns what is invalid: a [keyerror.Error], or [keyerror.Errors]. It opens no file and no socket. A configuration
 // without listeners is valid: the gateway is then alive and not ready.
 func (c *Config) Validate() error {
-	if err := checkName(c.Name, true); err != nil {
-		return keyerror.At("name", err)
-	}
+	var wrong keyerror.List
+	wrong.Add(keyerror.At("name", checkName(c.Name, true)))
 	if n := len(c.Realm); n > allocation.MaxRealm {
-		return keyerror.Errorf("realm", "%d bytes are more than %d, so that over UDP the answer to a client's first request would be over three times the request; write a shorter one",
+		wrong.If(true, "realm", "%d bytes are more than %d, so that over UDP the answer to a client's first request would be over three times the request; write a shorter one",
 			n, allocation.MaxRealm)
+	} else {
+		wrong.Add(keyerror.At("realm", checkText(c.Realm, allocation.MaxRealm)))
 	}
-	if err := checkText(c.Realm, allocation.MaxRealm); err != nil {
-		return keyerror.At("realm", err)
-	}
-	if err := c.Auth.validate(); err != nil {
-		return err
-	}
+	wrong.Add(c.Auth.validate())
 	clusters, err := c.validateClusters()
-	if err != nil {
-		return err
-	}
-	if err := c.validateListeners(clusters); err != nil {
-		return err
-	}
-	return c.validateNumbers()
+	wrong.Add(err)
+	wrong.Add(c.validateListeners(clusters))
+	wrong.Add(c.validateNumbers())
+	return wrong.Err()
 }
 
 func (a *AuthConfig) validate() error {
@@ -69,27 +62,26 @@ func (a *AuthConfig) validate() error {
 	if len(a.Secrets) > maxSecrets {
 		return keyerror.Errorf("auth.secrets", "%d secrets are more than %d; remove those that no client uses any more", len(a.Secrets), maxSecrets)
 	}
+	var wrong keyerror.List
 	seen := map[string]int{}
 	for i := range a.Users {
 		user := &a.Users[i]
 		at := fmt.Sprintf("auth.users[%d].", i)
 		if err := checkText(user.Name, maxUsername); err != nil || user.Name == "" {
-			return keyerror.At(at+"name", cmpErr(err, errors.New("empty; write the user's name")))
+			wrong.Add(keyerror.At(at+"name", cmpErr(err, errors.New("empty; write the user's name"))))
+		} else if first, ok := seen[user.Name]; ok {
+			wrong.If(true, at+"name", "%q is the name of auth.users[%d] already; each user needs its own", user.Name, first)
+		} else {
+			seen[user.Name] = i
 		}
 		if err := checkText(user.Password, maxUsername); err != nil || user.Password == "" {
-			return keyerror.At(at+"password", cmpErr(err, errors.New("empty; write a password")))
+			wrong.Add(keyerror.At(at+"password", cmpErr(err, errors.New("empty; write a password"))))
 		}
-		if first, ok := seen[user.Name]; ok {
-			return keyerror.Errorf(at+"name", "%q is the name of auth.users[%d] already; each user needs its own", user.Name, first)
-		}
-		seen[user.Name] = i
 	}
 	for i, secret := range a.Secrets {
-		if secret == "" {
-			return keyerror.Errorf(fmt.Sprintf("auth.secrets[%d]", i), "empty; write a long random text, or remove it")
-		}
+		wrong.If(secret == "", fmt.Sprintf("auth.secrets[%d]", i), "empty; write a long random text, or remove it")
 	}
-	return nil
+	return wrong.Err()
 }
 
 func (c *Config) validateClusters() (names map[string]bool, err error) {
@@ -97,36 +89,30 @@ func (c *Config) validateClusters() (names map[string]bool, err error) {
 		return nil, keyerror.Errorf("clusters", "%d clusters are more than %d; merge some", len(c.Clusters), maxClusters)
 	}
 	names = map[string]bool{}
+	var wrong keyerror.List
 	endpoints := 0
 	for i := range c.Clusters {
 		cluster := &c.Clusters[i]
 		at := fmt.Sprintf("clusters[%d].", i)
-		if err := checkName(cluster.Name, false); err != nil {
-			return nil, keyerror.At(at+"name", err)
-		}
-		if names[cluster.Name] {
-			return nil, keyerror.Errorf(at+"name", "a second cluster %q; each needs its own name", cluster.Name)
-		}
+		wrong.Add(keyerror.At(at+"name", checkName(cluster.Name, false)))
+		wrong.If(names[cluster.Name], at+"name", "a second cluster %q; each needs its own name", cluster.Name)
 		names[cluster.Name] = true
-		if p := cluster.Protocol; p != "" && p != UDP && p != TCP {
-			return nil, keyerror.Errorf(at+"protocol", "no protocol %q of peers; write udp or tcp", p)
+		p, r := cluster.Protocol, cluster.Refresh
+		wrong.If(p != "" && p != UDP && p != TCP, at+"protocol", "no protocol %q of peers; write udp or tcp", p)
+		if endpoints += len(cluster.Endpoints); endpoints > routes.MaxEndpoints {
+			return names, keyerror.Errorf(at+"endpoints", "more than %d endpoints in all; write prefixes", routes.MaxEndpoints)
 		}
 		for j, text := range cluster.Endpoints {
-			if _, err := routes.ParseEndpoint(text); err != nil {
-				return nil, keyerror.At(fmt.Sprintf("%sendpoints[%d]", at, j), err)
-			}
+			_, err := routes.ParseEndpoint(text)
+			wrong.Add(keyerror.At(fmt.Sprintf("%sendpoints[%d]", at, j), err))
 		}
-		if endpoints += len(cluster.Endpoints); endpoints > routes.MaxEndpoints {
-			return nil, keyerror.Errorf(at+"endpoints", "more than %d endpoints in all; write prefixes", routes.MaxEndpoints)
-		}
-		if r := cluster.Refresh; r != 0 && (r < time.Second || r > 24*time.Hour) {
-			return nil, keyerror.Errorf(at+"refresh", "%s is not between 1s and 24h", r)
-		}
+		wrong.If(r != 0 && (r < time.Second || r > 24*time.Hour), at+"refresh", "%s is not between 1s and 24h", r)
 	}
-	return names, nil
+	return names, wrong.Err()
 }
 
 func (c *Config) validateNumbers() error {
+	var wrong keyerror.List
 	for _, n := range []struct {
 		key        string
 		value, max int
@@ -143,15 +129,11 @@ func (c *Config) validateNumbers() error {
 		{"limits.connections", c.Limits.Connections, 1 << 24},
 		{"limits.handshakes", c.Limits.Handshakes, 1 << 20},
 	} {
-		if n.value < 0 || n.value > n.max {
-			return keyerror.Errorf(n.key, "%d is not between 0 (default) and %d", n.value, n.max)
-		}
+		wrong.If(n.value < 0 || n.value > n.max, n.key, "%d is not between 0 (default) and %d", n.value, n.max)
 	}
-	if q := c.Quotas; q.Burst != 0 && q.Bandwidth == 0 {
-		return keyerror.Errorf("quotas.burst", "a burst without a bandwidth bounds nothing; set quotas.bandwidth, or remove it")
-	} else if q.Burst != 0 && q.Burst < 2048 {
-		return keyerror.Errorf("quotas.burst", "%d bytes hold no full packet; write 2kB or more", q.Burst)
-	}
+	q := c.Quotas
+	wrong.If(q.Burst != 0 && q.Bandwidth == 0, "quotas.burst", "a burst without a bandwidth bounds nothing; set quotas.bandwidth, or remove it")
+	wrong.If(q.Burst != 0 && q.Bandwidth != 0 && q.Burst < 2048, "quotas.burst", "%d bytes hold no full packet; write 2kB or more", q.Burst)
 	for _, d := range []struct {
 		key      string
 		value    time.Duration
@@ -162,17 +144,16 @@ func (c *Config) validateNumbers() error {
 		{"lifetimes.nonce", c.Lifetimes.Nonce, time.Minute, 24 * time.Hour},
 		{"drain.timeout", c.Drain.Timeout, time.Second, 7 * 24 * time.Hour},
 	} {
-		if d.value != 0 && (d.value < d.min || d.value > d.max) {
-			return keyerror.Errorf(d.key, "%s is not between %s and %s", d.value, d.min, d.max)
-		}
+		wrong.If(d.value != 0 && (d.value < d.min || d.value > d.max), d.key, "%s is not between %s and %s", d.value, d.min, d.max)
 	}
-	if t := c.WithDefaults().Lifetimes; t.Default > t.Max {
-		return keyerror.Errorf("lifetimes.default", "%s is longer than lifetimes.max, %s; lower it", t.Default, t.Max)
+	if t := c.WithDefaults().Lifetimes; t.Default > t.Max && wrong.Err() == nil {
+		wrong.If(true, "lifetimes.default", "%s is longer than lifetimes.max, %s; lower it", t.Default, t.Max)
 	}
 	if a := c.Drain.Alternate; a != (netip.AddrPort{}) && (!a.IsValid() || a.Port() == 0 || a.Addr().IsUnspecified()) {
-		return keyerror.Errorf("drain.alternate", "%s is no server to send clients to; write its address and port", a)
+		wrong.If(true, "drain.alternate", "%s is no server to send clients to; write its address and port", a)
 	}
-	return c.Offload.validate()
+	wrong.Add(c.Offload.validate())
+	return wrong.Err()
 }
 
 func (o *OffloadConfig) validate() error {

@@ -16,26 +16,23 @@ func (c *Config) validateListeners(clusters map[string]bool) error {
 	if len(c.Listeners) > maxListeners {
 		return keyerror.Errorf("listeners", "%d listeners are more than %d", len(c.Listeners), maxListeners)
 	}
+	var wrong keyerror.List
 	names, sockets := map[string]bool{}, map[string]int{}
 	for i := range c.Listeners {
 		l := c.Listeners[i]
 		at := fmt.Sprintf("listeners[%d]", i)
-		if err := l.validate(clusters); err != nil {
-			return keyerror.At(at, err)
-		}
-		if names[l.Name] {
-			return keyerror.Errorf(at+".name", "a second listener %q; each needs its own name", l.Name)
-		}
+		wrong.Add(keyerror.At(at, l.validate(clusters)))
+		wrong.If(names[l.Name], at+".name", "a second listener %q; each needs its own name", l.Name)
 		names[l.Name] = true
 		l.setDefaults()
 		for _, socket := range l.sockets() {
 			if other, ok := sockets[socket]; ok {
-				return keyerror.Errorf(at+".port", "%s is taken by listeners[%d]; give one of them another port or address", socket, other)
+				wrong.If(true, at+".port", "%s is taken by listeners[%d]; give one of them another port or address", socket, other)
 			}
 			sockets[socket] = i
 		}
 	}
-	return nil
+	return wrong.Err()
 }
 
 // sockets returns the addresses that the listener binds. The address :: covers both families.
@@ -52,37 +49,25 @@ func (l *ListenerConfig) sockets() []string {
 }
 
 func (l *ListenerConfig) validate(clusters map[string]bool) error {
-	if err := checkName(l.Name, false); err != nil {
-		return keyerror.At("name", err)
-	}
+	var wrong keyerror.List
+	wrong.Add(keyerror.At("name", checkName(l.Name, false)))
 	switch l.Protocol {
 	case "", UDP, TCP, TLS, DTLS:
+		wrong.Add(l.validateCertificate())
 	default:
-		return keyerror.Errorf("protocol", "no protocol %q; write udp, tcp, tls or dtls", l.Protocol)
+		wrong.If(true, "protocol", "no protocol %q; write udp, tcp, tls or dtls", l.Protocol)
 	}
-	if err := checkAddress(l.Address, true); err != nil {
-		return keyerror.At("address", err)
-	}
-	if err := l.validateRelay(); err != nil {
-		return err
-	}
+	wrong.Add(keyerror.At("address", checkAddress(l.Address, true)))
+	wrong.Add(l.validateRelay())
 	if l.Public != "" {
-		if err := checkHostPort(l.Public); err != nil {
-			return keyerror.At("public", err)
-		}
-	}
-	if err := l.validateCertificate(); err != nil {
-		return err
+		wrong.Add(keyerror.At("public", checkHostPort(l.Public)))
 	}
 	for i, route := range l.Routes {
-		if !clusters[route] {
-			return keyerror.Errorf(fmt.Sprintf("routes[%d]", i), "there is no cluster %q; add it to clusters, or name one of: %s", route, nameList(clusters))
-		}
-		if slices.Contains(l.Routes[:i], route) {
-			return keyerror.Errorf(fmt.Sprintf("routes[%d]", i), "%q stands here twice; remove one", route)
-		}
+		at := fmt.Sprintf("routes[%d]", i)
+		wrong.If(!clusters[route], at, "there is no cluster %q; add it to clusters, or name one of: %s", route, nameList(clusters))
+		wrong.If(slices.Contains(l.Routes[:i], route), at, "%q stands here twice; remove one", route)
 	}
-	return nil
+	return wrong.Err()
 }
 
 func (l *ListenerConfig) validateRelay() error {

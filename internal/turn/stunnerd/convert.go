@@ -66,10 +66,12 @@ func (f *Config) Convert(getenv func(string) string) (*Result, error) {
 	default:
 		return nil, keyerror.Errorf("version", "STUNner's API %q is not read here; write v1 (or v1alpha1), or the configuration of weir", version)
 	}
+	var wrong keyerror.List
 	for _, step := range []func(*Config) error{c.admin, c.auth, c.clusters, c.listeners, c.logLevel} {
-		if err := step(f); err != nil {
-			return nil, err
-		}
+		wrong.Add(step(f))
+	}
+	if err := wrong.Err(); err != nil {
+		return nil, err
 	}
 	if err := c.result.Gateway.Validate(); err != nil {
 		return nil, ofFile(err)
@@ -94,6 +96,14 @@ func withPort(getenv func(string) string) func(string) string {
 
 // ofFile gives an error of gateway.Config the key of the file that the value came from.
 func ofFile(err error) error {
+	var several keyerror.Errors
+	if errors.As(err, &several) {
+		var list keyerror.List
+		for _, one := range several {
+			list.Add(ofFile(one))
+		}
+		return list.Err()
+	}
 	var wrong *keyerror.Error
 	if !errors.As(err, &wrong) {
 		return err
