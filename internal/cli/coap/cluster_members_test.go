@@ -1,6 +1,7 @@
 package coap
 
 import (
+	"context"
 	"encoding/base64"
 	"fmt"
 	"os"
@@ -8,8 +9,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/coap/client"
 	"github.com/weir-lb/weir/internal/coap/cluster"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -93,4 +96,59 @@ func TestNodesFindEachOther(t *testing.T) {
 	if s := nodeStatus(one).Cluster; s.BadForward+s.BadBackward+s.Malformed != 0 || s.MistakenIDs == 0 {
 		t.Errorf("%+v", *s)
 	}
+}
+
+// Both nodes of a secured cluster are killed while all records of one's sessions come through the other: the supervisors start them
+// again, the link is secured again, and no client loses a request or its session.
+func TestSecuredClusterSurvivesKills(t *testing.T) {
+	clitest.TakesSeconds(t)
+	a := clitest.FreeAddresses(t, 5)
+	var nodes []*survivor
+	for i := range 2 {
+		nodes = append(nodes, startSurvivor(t, "coap", "server", "--workers", "1", "--dtls-cluster", clitest.ClusterArgs(a[:4], i), "--dtls-cluster-group-security", testSecret))
+	}
+	for _, n := range nodes {
+		awaitNodesUp(n.Process)
+	}
+	nat := clitest.Start(t, "nat", "nat", a[4], "--", a[0])
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	steps := []func(){
+		func() { nat.Console("add " + a[2]); nat.Console("remove " + a[0]); nat.Console("clear") },
+		func() { nodes[0].kill() },
+		func() { nodes[1].kill() },
+		func() {},
+		cancel,
+	}
+	result, err := client.Bench(ctx, client.BenchConfig{
+		URI: "coaps://" + a[4] + "/benchmark?rlen=40", Clients: survivors, Requests: 1 << 30, NoStop: true, LiveEvery: 300 * time.Millisecond, AckTimeout: repeatSoon,
+	}, func(s client.Snapshot) {
+		if s.Interval.Requests > 0 && len(steps) > 0 { // the load has got over the latest step
+			steps[0]()
+			steps = steps[1:]
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := result.Stats; s.Lost != 0 || s.LostSessions != 0 || s.Rehandshakes != 0 || s.HandshakeErrors != 0 || s.Handshakes != survivors || s.Failed != 0 {
+		t.Errorf("load: %+v", s)
+	}
+	for i, n := range nodes {
+		c := nodeStatus(n.Process).Cluster
+		if c.LinkSessions != 1 || c.Malformed+c.Strangers+c.MistakenIDs != 0 {
+			t.Errorf("node %d: %+v", i+1, *c)
+		}
+	}
+	t.Logf("%d requests, %d retransmissions, the longest took %v", result.Stats.Requests, result.Stats.Retransmissions, result.RTT.Max())
+}
+
+// kill ends the serving process and waits for the next one.
+func (s *survivor) kill() {
+	s.T.Helper()
+	before := s.now().PID
+	if err := syscall.Kill(before, syscall.SIGKILL); err != nil {
+		s.T.Error(err)
+	}
+	s.becomes(before)
 }

@@ -64,3 +64,55 @@ func FuzzParseNodes(f *testing.F) {
 		}
 	})
 }
+
+// The management port of a link that is not secured is on loopback, unless an address says otherwise, and then other nodes have to be
+// there, too; that of a secured one is everywhere.
+func TestManagementAddress(t *testing.T) {
+	secured := &Security{Secret: []byte("secret")}
+	for _, c := range []struct {
+		management, other string
+		group             []string
+		security          *Security
+		want              string // address, or part of an error
+	}{
+		{":15884", "", nil, nil, "127.0.0.1:15884"},
+		{":15884", "localhost:25884", nil, nil, "127.0.0.1:15884"},
+		{":15884", "", []string{"localhost:25884", "localhost:15884"}, nil, "127.0.0.1:15884"},
+		{":15884", "", []string{"localhost:25884"}, secured, "0.0.0.0:15884"},
+		{":15884", "192.0.2.1:15884", nil, secured, "0.0.0.0:15884"},
+		{"0.0.0.0:15884", "192.0.2.1:15884", nil, nil, "0.0.0.0:15884"},
+		{"192.0.2.7:15884", "192.0.2.1:15884", nil, nil, "192.0.2.7:15884"},
+		{":15884", "192.0.2.1:15884", nil, nil, `nodes[0].management: ":15884" is bound to loopback, because the link is not secured, and 192.0.2.1:15884 is not there; set security`},
+		{":15884", "", []string{"localhost:25884", "192.0.2.1:15884"}, nil, "192.0.2.1:15884 is not there"},
+		{":15884", "", []string{"no-such-host.invalid:1"}, secured, "group[0]: "},
+	} {
+		cfg := Config{Nodes: []Node{{ID: 1, DTLS: ":15784", Management: c.management}}, Group: c.group, Security: c.security}
+		if c.other != "" {
+			cfg.Nodes = append(cfg.Nodes, Node{ID: 2, DTLS: Foreign, Management: c.other})
+		}
+		cluster, err := New(cfg, 1, nil)
+		switch {
+		case err != nil && !strings.Contains(err.Error(), c.want):
+			t.Errorf("%+v: %v", c, err)
+		case err == nil && cluster.Link().String() != c.want:
+			t.Errorf("%+v: %s", c, cluster.Link())
+		}
+	}
+}
+
+func TestValidateLink(t *testing.T) {
+	for want, change := range map[string]func(*Config){
+		"group: 257 addresses, at most 256":                    func(c *Config) { c.Group = make([]string, 257) },
+		`group[1]: "h" is no address`:                          func(c *Config) { c.Group = []string{"h:1", "h"} },
+		`group[0]: ":1" names no host`:                         func(c *Config) { c.Group = []string{":1"} },
+		"security.file: without a file there is no secret":     func(c *Config) { c.Security = &Security{} },
+		"mac: the code needs the keys of a secured link":       func(c *Config) { c.MAC = new(true) },
+		"accept_strangers: it and security exclude each other": func(c *Config) { c.AcceptStrangers, c.Security = true, &Security{File: "x"} },
+	} {
+		cfg := Config{Nodes: []Node{{ID: 1, DTLS: ":15784", Management: ":15884"}}}
+		change(&cfg)
+		if err := cfg.Validate(); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
