@@ -263,6 +263,21 @@ type CoAPNode struct {
 	Silent     float64 `json:"silent_s"`     // seconds since its newest message; 0: unknown or self
 }
 
+// CoAPClusterView is the output of `weir coap cluster show --json`: the cluster as the nodes of one process see it.
+type CoAPClusterView struct {
+	Nodes []CoAPClusterNode `json:"nodes"` // those that the process runs, one for each listener that is a cluster node
+}
+
+// CoAPClusterNode is a node of a cluster, and what it knows of the others.
+type CoAPClusterNode struct {
+	ID         uint32         `json:"id"`         // node id
+	URI        string         `json:"uri"`        // of its listener, such as coaps://127.0.0.1:15784
+	Management netip.AddrPort `json:"management"` // internal address
+	Sessions   uint64         `json:"sessions"`   // DTLS sessions that it owns
+	Members    []CoAPNode     `json:"members"`    // nodes of the cluster, itself first
+	Counters   CoAPCluster    `json:"counters"`   // what went to and came from the others
+}
+
 // CoAPExchange is the output of `weir coap get --json` and of the other requests.
 type CoAPExchange struct {
 	Code            string       `json:"code"`              // of the response, such as 2.05; 0.00: there is none, as the No-Response option requires

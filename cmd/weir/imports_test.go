@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -328,6 +329,9 @@ func eachFile(t *testing.T, visit func(pkg, path string, file *ast.File, set *to
 		}
 		if entry.IsDir() {
 			if name := entry.Name(); path != root && (strings.HasPrefix(name, ".") || name == "testdata" || name == "bin") {
+				return filepath.SkipDir
+			}
+			if _, err := os.Stat(filepath.Join(path, "go.mod")); path != root && err == nil { // a module of its own
 				return filepath.SkipDir
 			}
 			return nil

@@ -24,6 +24,7 @@ func newCoapCommand() *cobra.Command {
 	cmd.AddCommand(
 		newCoapServerCommand(),
 		newCoapUpgradeCommand(),
+		newClusterCommand(),
 		newObserveCommand(),
 		newDiscoverCommand(),
 		newBrowseCommand(),

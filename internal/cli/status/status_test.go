@@ -101,6 +101,38 @@ func TestListsGolden(t *testing.T) {
 	compare(t, "lists.txt", out.String())
 }
 
+// The members of a cluster are listed for each own node; the second look has rates, also of a node that has begun again.
+func TestClusterGolden(t *testing.T) {
+	view := read[v1.CoAPClusterView](t, "CoAPClusterView.json")
+	other, id := view.Nodes[0], uint32(2)
+	other.ID, other.Members = 2, []v1.CoAPNode{
+		{ID: &id, Management: "127.0.0.1:25884", State: "self"},
+		{Management: "127.0.0.1:35884", State: "searched"},
+	}
+	view.Nodes = append(view.Nodes, other)
+	var out strings.Builder
+	var shown Cluster
+	at := time.Unix(0, 0)
+	for i := range 2 {
+		view.Nodes[0].Counters.Forwarded += uint64(200 * i)
+		view.Nodes[1].Counters.Forwarded /= uint64(1 + i)
+		if err := shown.Write(&out, &view, at.Add(time.Duration(2*i)*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	compare(t, "cluster.txt", out.String())
+}
+
+// A server's status holds cluster nodes beside other listeners, which are no part of the view.
+func TestClusterOf(t *testing.T) {
+	status := read[v1.CoAPStatus](t, "CoAPStatus.json")
+	status.Listeners = append(status.Listeners, v1.CoAPListener{URI: "coap://127.0.0.1:5683"})
+	view := ClusterOf(&status)
+	if len(view.Nodes) != 1 || view.Nodes[0].URI != status.Listeners[0].URI || view.Nodes[0].Sessions != status.Listeners[0].Engine.Sessions || len(view.Nodes[0].Members) != 1 {
+		t.Errorf("%+v", view)
+	}
+}
+
 // Backends whose probes fail are not up, also while fail-open uses them.
 func TestStatusCountsFailingBackendsAsDown(t *testing.T) {
 	var status v1.LBStatus
