@@ -42,7 +42,7 @@ func newPrivilegeLab(t *testing.T) *privilegeLab {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	l := &privilegeLab{t: t, host: lab.Namespace("gateway"), client: lab.Namespace("zone0"), dir: dir, binary: filepath.Join(dir, "weir"), pins: filepath.Join(clitest.BPFFS(t), "own")}
+	l := &privilegeLab{t: t, host: lab.Namespace("gateway"), client: lab.Namespace("zone0"), dir: dir, binary: filepath.Join(dir, "weir"), pins: filepath.Join(netlabtest.BPFFS(t), "own")}
 	text, err := os.ReadFile(os.Args[0])
 	if err == nil {
 		err = os.WriteFile(l.binary, text, 0o755)
@@ -174,15 +174,15 @@ func privilegedRuns() map[string][]privileged {
 			{args: "bench run dsr --loads udp --rounds 1 --duration 1s --families ipv4"},
 			{args: "bench run floods --quick --duration 1s --only later-fragments/nat-xdp"},
 		},
-		privilege.TCPPeers:    {{args: "tcp bench --with wrk --connections 20 --hold 1s --rounds 1"}},
-		privilege.BenchDump:   {{args: "bench run dump --flows 1000 --rate 1000 --duration 1s"}},
+		privilege.TCPPeers:  {{args: "tcp bench --with wrk --connections 20 --hold 1s --rounds 1"}},
+		privilege.BenchDump: {{args: "bench run dump --flows 1000 --rate 1000 --duration 1s"}},
 		"weir bench run soak, restart": {
 			{args: "bench run soak --duration 5s --every 1s"},
 			{args: "bench run restart --clients 5 --times 1 --every 2s --events upgrade"},
 		},
-		privilege.BenchLive:   {{args: "bench ebpf --live --hook xdp --families ipv4 --rounds 1 --duration 1s"}},
-		privilege.BenchEBPF:   {{args: "bench ebpf --only cid --rounds 1"}},
-		privilege.BenchMoved:  {{args: "bench coap --datapath ebpf --clients 5 --duration 1s"}},
+		privilege.BenchLive:  {{args: "bench ebpf --live --hook xdp --families ipv4 --rounds 1 --duration 1s"}},
+		privilege.BenchEBPF:  {{args: "bench ebpf --only cid --rounds 1"}},
+		privilege.BenchMoved: {{args: "bench coap --datapath ebpf --clients 5 --duration 1s"}},
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/control/config/configtest"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -101,14 +102,7 @@ services:
 
 // Whatever bytes come, decoding and compiling end with a snapshot or one located error.
 func FuzzLoad(f *testing.F) {
-	for _, pattern := range []string{"testdata/bad/*.yaml", "../../examples/*.yaml"} {
-		files, _ := filepath.Glob(pattern)
-		for _, file := range files {
-			if text, err := os.ReadFile(file); err == nil {
-				f.Add(text)
-			}
-		}
-	}
+	configtest.Seeds(f, "testdata/bad/*.yaml", "../../examples/*.yaml")
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if len(text) > 1<<14 {
 			return

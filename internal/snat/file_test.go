@@ -3,7 +3,6 @@ package snat_test
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/control/config/configtest"
 	"github.com/weir-lb/weir/internal/keyerror"
 	"github.com/weir-lb/weir/internal/snat"
 )
@@ -55,21 +55,7 @@ func TestExamplesAreValid(t *testing.T) {
 }
 
 func TestBadFiles(t *testing.T) {
-	files, err := filepath.Glob("testdata/bad/*.yaml")
-	if err != nil || len(files) < 15 {
-		t.Fatalf("%d files, %v", len(files), err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		first, _, _ := strings.Cut(string(text), "\n")
-		want := strings.TrimPrefix(first, "# ")
-		if _, err := decode(file, text); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), file+":2:") {
-			t.Errorf("%s: error %v\nwant %s", file, err, want)
-		}
-	}
+	configtest.Bad(t, 15, ":2:", func(file string, text []byte) error { _, err := decode(file, text); return err })
 }
 
 // simulateBriefly holds a second of a scenario, if it is small, against its plan.
@@ -94,16 +80,7 @@ func simulateBriefly(t *testing.T, s snat.Scenario) {
 }
 
 func FuzzFile(f *testing.F) {
-	for _, pattern := range []string{"../../examples/snat/*.yaml", "testdata/bad/*.yaml"} {
-		files, _ := filepath.Glob(pattern)
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				f.Fatal(err)
-			}
-			f.Add(text)
-		}
-	}
+	configtest.Seeds(f, "../../examples/snat/*.yaml", "testdata/bad/*.yaml")
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if len(text) > 1<<13 {
 			return

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -54,21 +52,4 @@ func ReadPage(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-// BPFFS mounts a bpf file system for the length of the test.
-func BPFFS(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "weirbpf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		unix.Unmount(dir, unix.MNT_DETACH)
-		os.Remove(dir)
-	})
-	return dir
 }

@@ -1,7 +1,6 @@
 package coap
 
 import (
-	"context"
 	"crypto/x509"
 	"fmt"
 	"log/slog"
@@ -15,6 +14,7 @@ import (
 	"github.com/weir-lb/weir/internal/coap/node"
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 	"github.com/weir-lb/weir/internal/dtls/handshake/handshaketest"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // Californium's clients, of both versions, with certificates, raw public keys and ephemeral keys, with and without connection ids; each session is
@@ -51,15 +51,7 @@ func TestCaliforniumCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- n.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	netlabtest.Run(t, n.Run)
 	base := "coaps://" + n.Addresses()[0].Addr.String()
 	handshakes, resumed := uint64(0), uint64(0)
 	for _, test := range []struct {

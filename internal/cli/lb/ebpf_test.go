@@ -47,7 +47,7 @@ func newKernelLB(t *testing.T, host *netlab.Host, hook, interfaces, config strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &kernelLB{t: t, host: host, pins: filepath.Join(clitest.BPFFS(t), "lb"), config: filepath.Join(dir, "weir.yaml"), socket: filepath.Join(dir, "s"), out: new(clitest.LockedBuffer)}
+	k := &kernelLB{t: t, host: host, pins: filepath.Join(netlabtest.BPFFS(t), "lb"), config: filepath.Join(dir, "weir.yaml"), socket: filepath.Join(dir, "s"), out: new(clitest.LockedBuffer)}
 	k.write(config)
 	k.args = []string{"lb", "run", "-c", k.config, "--datapath", "ebpf", "--hook", hook, "--interface", interfaces, "--pin-path", k.pins, "--admin", "unix:" + k.socket}
 	t.Cleanup(func() {

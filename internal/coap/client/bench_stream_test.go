@@ -44,19 +44,23 @@ func listenTCP(t *testing.T) net.Listener {
 	return listener
 }
 
-// echoing answers each request with its payload.
-func echoing(t *testing.T, raw net.Conn) {
+// requestsOf calls serve with each message of a connection, until that says no or the connection ends.
+func requestsOf(raw net.Conn, serve func(conn *stream.Conn, m *message.Message) bool) {
 	conn, err := stream.NewConn(raw, stream.Settings{})
 	if err != nil {
 		return
 	}
 	defer conn.Close()
 	var m message.Message
-	for conn.Receive(&m) == nil {
-		if m.Code.IsRequest() && conn.Send(answerTo(t, &m, message.Non, 0, message.Changed, m.Payload)) != nil {
-			return
-		}
+	for conn.Receive(&m) == nil && serve(conn, &m) {
 	}
+}
+
+// echoing answers each request with its payload.
+func echoing(t *testing.T, raw net.Conn) {
+	requestsOf(raw, func(conn *stream.Conn, m *message.Message) bool {
+		return !m.Code.IsRequest() || conn.Send(answerTo(t, m, message.Non, 0, message.Changed, m.Payload)) == nil
+	})
 }
 
 // A load over TLS opens its sessions again, in full or resumed where the server gives tickets.
@@ -87,15 +91,14 @@ func TestBenchResumesTLS(t *testing.T) {
 // A server that ends connections costs requests and connections, and the clients come back; so do they after one that was refused.
 func TestBenchStreamLoss(t *testing.T) {
 	uri := "coap+tcp://" + accepting(t, listenTCP(t), func(raw net.Conn) {
-		conn, err := stream.NewConn(raw, stream.Settings{})
-		if err != nil {
-			return
-		}
-		defer conn.Close()
-		var m message.Message
-		for n := 0; conn.Receive(&m) == nil && n < 25; n++ {
-			_ = conn.Send(answerTo(t, &m, message.Non, 0, message.Changed, nil))
-		}
+		n := 0
+		requestsOf(raw, func(conn *stream.Conn, m *message.Message) bool {
+			if n++; n > 25 {
+				return false
+			}
+			_ = conn.Send(answerTo(t, m, message.Non, 0, message.Changed, nil))
+			return true
+		})
 	})
 	r, err := Bench(t.Context(), BenchConfig{URI: uri, Clients: 4, Requests: 40, NoStop: true}, nil)
 	if err != nil {

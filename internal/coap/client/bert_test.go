@@ -173,29 +173,14 @@ func TestBERTRefused(t *testing.T) {
 		"empty":                  func(n uint32) (uint32, int) { return n<<4 | 8 | bert, 0 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			listener, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer listener.Close()
-			go func() {
-				raw, err := listener.Accept()
-				if err != nil {
-					return
-				}
-				conn, err := stream.NewConn(raw, stream.Settings{})
-				if err != nil {
-					return
-				}
-				defer conn.Close()
-				var m message.Message
-				for conn.Receive(&m) == nil {
+			uri := "coap+tcp://" + accepting(t, listenTCP(t), func(raw net.Conn) {
+				requestsOf(raw, func(conn *stream.Conn, m *message.Message) bool {
 					value, _ := m.Uint(message.Block2)
 					block, n := answer(value >> 4)
-					_ = conn.Send(answerTo(t, &m, message.Non, 0, message.Content, make([]byte, n), UintOption(message.Block2, block)))
-				}
-			}()
-			_, err = Do(t.Context(), RequestConfig{URI: "coap+tcp://" + listener.Addr().String(), Timeout: 20 * time.Second})
+					return conn.Send(answerTo(t, m, message.Non, 0, message.Content, make([]byte, n), UintOption(message.Block2, block))) == nil
+				})
+			})
+			_, err := Do(t.Context(), RequestConfig{URI: uri, Timeout: 20 * time.Second})
 			if err == nil || !strings.Contains(err.Error(), "makes no sense") {
 				t.Errorf("%v", err)
 			}

@@ -229,16 +229,10 @@ func TestReceive(t *testing.T) {
 func TestReceiveOverTCP(t *testing.T) {
 	s := &receiveServer{lose: func(n int64) (there, back bool) { return n%10 == 3, n%10 == 6 }}
 	uri := "coap+tcp://" + accepting(t, listenTCP(t), func(raw net.Conn) {
-		conn, err := stream.NewConn(raw, stream.Settings{})
-		if err != nil {
-			return
-		}
-		defer conn.Close()
-		var m message.Message
-		for answered := true; answered && conn.Receive(&m) == nil; {
-			answered = false
-			s.serve(t, &m, func(b []byte) { answered = conn.Send(b) == nil })
-		}
+		requestsOf(raw, func(conn *stream.Conn, m *message.Message) (answered bool) {
+			s.serve(t, m, func(b []byte) { answered = conn.Send(b) == nil })
+			return answered
+		})
 	}) + "/requests"
 	l := NewLedger("device", time.Minute)
 	cfg := ReceiveConfig{URI: uri, Interval: 2 * time.Millisecond, Timeout: 500 * time.Millisecond, Count: 100}

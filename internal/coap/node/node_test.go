@@ -2,7 +2,6 @@ package node_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"encoding/json"
 	"encoding/xml"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/coap/message"
 	"github.com/weir-lb/weir/internal/coap/node"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // serve runs a node until the test ends.
@@ -26,15 +26,7 @@ func serve(t testing.TB, cfg node.Config) *node.Node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- n.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	netlabtest.Run(t, n.Run)
 	return n
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/metrics"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // testToken is the credential of servers that a test opens without an address.
@@ -38,15 +39,7 @@ func startServer(t *testing.T, config Config) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
+	netlabtest.Run(t, s.Run)
 	return s
 }
 

@@ -39,7 +39,7 @@ func TestRootKilledInFirstApply(t *testing.T) {
 	topology := netlab.NAT()
 	topology.Name = "ebkill"
 	lab := netlabtest.Up(t, topology)
-	gateway, path := lab.Namespace("gateway"), filepath.Join(bpffs(t), "lb")
+	gateway, path := lab.Namespace("gateway"), filepath.Join(netlabtest.BPFFS(t), "lb")
 	d := openPinned(t, gateway, path, "veth0")
 	ebpftest.Do(t, gateway, func() error {
 		d.mu.Lock()

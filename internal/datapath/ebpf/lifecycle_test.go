@@ -169,22 +169,6 @@ func (d *Datapath) checkVIPs(t *testing.T) {
 	}
 }
 
-func bpffs(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "weirbpf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		unix.Unmount(dir, unix.MNT_DETACH)
-		os.Remove(dir)
-	})
-	return dir
-}
-
 // pinned is a data path with pins in a namespace that a test opens again and again.
 type pinned struct {
 	t      *testing.T
@@ -197,7 +181,7 @@ func newPinned(t *testing.T, name string, hook attach.Hook) *pinned {
 	topology.Name = name
 	lab := netlabtest.Up(t, topology)
 	p := &pinned{t: t, host: lab.Namespace("gateway"), config: Config{
-		Interfaces: []string{"veth0", "veth2", "veth3"}, Hook: hook, PinPath: filepath.Join(bpffs(t), "lb"),
+		Interfaces: []string{"veth0", "veth2", "veth3"}, Hook: hook, PinPath: filepath.Join(netlabtest.BPFFS(t), "lb"),
 	}}
 	return p
 }

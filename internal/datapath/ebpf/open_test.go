@@ -28,7 +28,7 @@ func TestRootFailedOpenLeavesNothing(t *testing.T) {
 	topology := netlab.NAT()
 	topology.Name = "ebopen"
 	lab := netlabtest.Up(t, topology)
-	path := filepath.Join(bpffs(t), "lb")
+	path := filepath.Join(netlabtest.BPFFS(t), "lb")
 	out, err := lab.Namespace("gateway").Exec(t.Context(), "env", openPathVariable+"="+path,
 		os.Args[0], "-test.run=^TestRootFailedOpenLeavesNothing$", "-test.v")
 	if err != nil || !strings.Contains(out, "failed at every descriptor") {

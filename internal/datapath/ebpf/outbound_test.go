@@ -43,7 +43,7 @@ func outboundFlows(t *testing.T, hook attach.Hook) {
 	t.Parallel()
 	lab := netlabtest.Up(t, twoClients("ebout"+hook.String(), true))
 	gateway := lab.Namespace("gateway")
-	config := Config{Interfaces: threeVeths, Hook: hook, PinPath: filepath.Join(bpffs(t), "lb")}
+	config := Config{Interfaces: threeVeths, Hook: hook, PinPath: filepath.Join(netlabtest.BPFFS(t), "lb")}
 	b := &balancer{t: t, host: gateway}
 	stop := b.run(config, outboundSpec())
 	backends := []net.PacketConn{listenOn(t, lab.Namespace("zone1"), "10.2.0.2:8080"), listenOn(t, lab.Namespace("zone1"), "[2001:db8::2:2]:8080")}

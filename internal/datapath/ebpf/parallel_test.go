@@ -1,17 +1,9 @@
 package ebpf
 
 import (
-	"fmt"
-	"os"
 	"testing"
 
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-func TestMain(m *testing.M) {
-	if err := netlabtest.SideBySide(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(2)
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { netlabtest.MainSideBySide(m) }

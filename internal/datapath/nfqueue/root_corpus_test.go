@@ -133,15 +133,7 @@ func (p *tunPath) Apply(s *lb.Snapshot) error {
 	if err := p.d.Apply(s); err != nil || !first {
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- p.d.Run(ctx) }()
-	p.t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			p.t.Error(err)
-		}
-	})
+	netlabtest.Run(p.t, p.d.Run)
 	return nil
 }
 

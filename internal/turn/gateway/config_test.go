@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/control/config/configtest"
 	"github.com/weir-lb/weir/internal/turn/allocation"
 )
 
@@ -54,21 +55,7 @@ func TestExamples(t *testing.T) {
 }
 
 func TestBadConfigs(t *testing.T) {
-	files, err := filepath.Glob("testdata/bad/*.yaml")
-	if err != nil || len(files) < 45 {
-		t.Fatalf("%d files, %v", len(files), err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		first, _, _ := strings.Cut(string(text), "\n")
-		want := strings.TrimPrefix(first, "# ")
-		if _, err := decode(file, text); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), file+":") {
-			t.Errorf("%s: error %v\nwant %s", file, err, want)
-		}
-	}
+	configtest.Bad(t, 45, ":", func(file string, text []byte) error { _, err := decode(file, text); return err })
 }
 
 func TestDefaults(t *testing.T) {
@@ -208,16 +195,7 @@ func TestCertificates(t *testing.T) {
 }
 
 func FuzzConfig(f *testing.F) {
-	for _, pattern := range []string{"../../../examples/turn/*.yaml", "testdata/bad/*.yaml"} {
-		files, _ := filepath.Glob(pattern)
-		for _, file := range files {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				f.Fatal(err)
-			}
-			f.Add(text)
-		}
-	}
+	configtest.Seeds(f, "../../../examples/turn/*.yaml", "testdata/bad/*.yaml")
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if len(text) > 1<<14 {
 			return

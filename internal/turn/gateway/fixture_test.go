@@ -1,12 +1,12 @@
 package gateway_test
 
 import (
-	"context"
 	"log/slog"
 	"net"
 	"net/netip"
 	"testing"
 
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
@@ -23,15 +23,7 @@ func start(t testing.TB, c gateway.Config, o gateway.Options) *gateway.Gateway {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- g.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	netlabtest.Run(t, g.Run)
 	return g
 }
 

@@ -180,16 +180,7 @@ func TestStreamSurvivesTheLongestDatagram(t *testing.T) {
 // A connection with an allocation never becomes a data connection, whichever worker the connection to the peer is of.
 func TestOwnersBindNoData(t *testing.T) {
 	_, server, control, relay := relayTCP(t)
-	conn, err := net.Dial("tcp", relay.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	m := &stun.Message{Raw: control.receive()}
-	if err := m.Decode(); err != nil {
-		t.Fatal(err)
-	}
-	id := connectionID(t, m)
+	_, id := dialRelay(t, control, relay)
 	for i := range 16 { // of both workers
 		owner := newClient(t, framedConn{connectStream(t, server, false)})
 		owner.allocate()

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"io"
 	"net/netip"
@@ -29,15 +28,7 @@ func TestReloadSwapsCertificates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- g.Run(ctx) }()
-	defer func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}()
+	netlabtest.Run(t, g.Run)
 	dial := func() *tls.Conn {
 		t.Helper()
 		conn, err := tls.Dial("tcp", at.String(), &tls.Config{InsecureSkipVerify: true}) // a test's certificate

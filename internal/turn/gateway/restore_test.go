@@ -1,7 +1,6 @@
 package gateway_test
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -133,17 +132,7 @@ func run(t testing.TB, c gateway.Config, o gateway.Options) (g *gateway.Gateway,
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- g.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(stop)
-	return g, stop
+	return g, netlabtest.Run(t, g.Run)
 }
 
 // Every allocation of a gateway that ends goes on in the next one: same relay address, same channels, at the worker

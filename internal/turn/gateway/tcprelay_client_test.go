@@ -38,6 +38,21 @@ func (c framedConn) Read(b []byte) (int, error) {
 
 var tcpTransport = raw(stun.AttrRequestedTransport, 6, 0, 0, 0)
 
+// dialRelay has a peer connect to the relay address, and returns the connection with the id that the client is told.
+func dialRelay(t *testing.T, control *turnClient, relay netip.AddrPort) (conn net.Conn, id []byte) {
+	t.Helper()
+	conn, err := net.Dial("tcp", relay.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	m := &stun.Message{Raw: control.receive()}
+	if err := m.Decode(); err != nil || m.Type != stun.NewType(stun.MethodConnectionAttempt, stun.ClassIndication) {
+		t.Fatalf("%v: %v", m, err)
+	}
+	return conn, connectionID(t, m)
+}
+
 func connectionID(t testing.TB, m *stun.Message) []byte {
 	t.Helper()
 	id, err := m.Get(stun.AttrConnectionID)
@@ -138,16 +153,8 @@ func exchangeHalfClosed(t *testing.T, a, b *net.TCPConn, early string) {
 // each with half-closes. A peer without a permission is reset.
 func TestTCPRelayPassive(t *testing.T) {
 	g, server, control, relay := relayTCP(t)
-	conn, err := net.Dial("tcp", relay.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	m := &stun.Message{Raw: control.receive()}
-	if err := m.Decode(); err != nil || m.Type != stun.NewType(stun.MethodConnectionAttempt, stun.ClassIndication) {
-		t.Fatalf("%v: %v", m, err)
-	}
-	data := control.bindData(server, connectionID(t, m), "")
+	conn, id := dialRelay(t, control, relay)
+	data := control.bindData(server, id, "")
 	exchangeHalfClosed(t, data, conn.(*net.TCPConn), "")
 	netlabtest.Eventually(t, "the data connection ends with both halves", func() bool { return g.Stats().Listeners[0].Connections == 1 })
 	if s := g.Stats(); s.Totals.Up.Bytes != 1<<20 || s.Totals.Down.Bytes != 1<<20 {
@@ -169,16 +176,8 @@ func TestTCPRelayPassive(t *testing.T) {
 // The peer's end comes through then as well.
 func TestTCPRelayOutlivesARouteThatIsGone(t *testing.T) {
 	g, server, control, relay := relayTCP(t)
-	conn, err := net.Dial("tcp", relay.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	m := &stun.Message{Raw: control.receive()}
-	if err := m.Decode(); err != nil {
-		t.Fatal(err)
-	}
-	data := control.bindData(server, connectionID(t, m), "")
+	conn, id := dialRelay(t, control, relay)
+	data := control.bindData(server, id, "")
 	write := func(to net.Conn, text string) {
 		t.Helper()
 		if _, err := io.WriteString(to, text); err != nil {
@@ -263,16 +262,8 @@ func TestTCPRelayActive(t *testing.T) {
 // before and after the request; the limits still count it.
 func TestTCPRelayBindRefused(t *testing.T) {
 	g, server, control, relay := relayTCP(t)
-	peer, err := net.Dial("tcp", relay.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer peer.Close()
-	m := &stun.Message{Raw: control.receive()}
-	if err := m.Decode(); err != nil {
-		t.Fatal(err)
-	}
-	for name, id := range map[string][]byte{"unknown": {1, 2, 3, 4}, "known": connectionID(t, m)} {
+	peer, id := dialRelay(t, control, relay)
+	for name, id := range map[string][]byte{"unknown": {1, 2, 3, 4}, "known": id} {
 		conn := connectStream(t, server, false)
 		bind := stun.MustBuild(stun.TransactionID, stun.NewType(stun.MethodConnectionBind, stun.ClassRequest), raw(stun.AttrConnectionID, id...)).Raw
 		before, after := stun.MustBuild(stun.TransactionID, stun.BindingRequest).Raw, stun.MustBuild(stun.TransactionID, stun.BindingRequest).Raw
@@ -308,22 +299,14 @@ func TestTCPRelayBindRefused(t *testing.T) {
 		_ = conn.Close()
 		netlabtest.Eventually(t, "it is gone", func() bool { return g.Stats().Listeners[0].Connections == 1 })
 	}
-	exchangeHalfClosed(t, control.bindData(server, connectionID(t, m), ""), peer.(*net.TCPConn), "") // of the peer's, as ever
+	exchangeHalfClosed(t, control.bindData(server, id, ""), peer.(*net.TCPConn), "") // of the peer's, as ever
 }
 
 // A data connection over TLS carries a megabyte each way, the bytes that came with its request first.
 func TestTCPRelayOverTLS(t *testing.T) {
 	g, server, control, relay := relayOver(t, gateway.TLS)
-	conn, err := net.Dial("tcp", relay.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	m := &stun.Message{Raw: control.receive()}
-	if err := m.Decode(); err != nil {
-		t.Fatal(err)
-	}
-	data := control.bindOver(connectStream(t, server, true), connectionID(t, m), "early")
+	conn, id := dialRelay(t, control, relay)
+	data := control.bindOver(connectStream(t, server, true), id, "early")
 	want := make([]byte, 1<<20)
 	for i := range want {
 		want[i] = byte(rand.Int())

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // resolver is a name server in memory.
@@ -78,15 +80,7 @@ func start(t *testing.T, r *resolver) *routed {
 		defer r.mu.Unlock()
 		return r.own, r.ownErr
 	}})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- it.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	netlabtest.Run(t, it.Run)
 	return it
 }
 

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/control/config/configtest"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
@@ -258,21 +258,7 @@ func TestExample(t *testing.T) {
 }
 
 func TestBadFiles(t *testing.T) {
-	files, err := filepath.Glob("testdata/bad/*.yaml")
-	if err != nil || len(files) < 20 {
-		t.Fatalf("%d files, %v", len(files), err)
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		first, _, _ := strings.Cut(string(text), "\n")
-		want := strings.TrimPrefix(first, "# ")
-		if _, err := load(file, text, nil); err == nil || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), file+":") {
-			t.Errorf("%s: error %v\nwant %s", file, err, want)
-		}
-	}
+	configtest.Bad(t, 20, ":", func(file string, text []byte) error { _, err := load(file, text, nil); return err })
 }
 
 // A certificate made by hand passes through base64.
@@ -341,14 +327,7 @@ func TestFromURI(t *testing.T) {
 
 // Files and URIs may come from anywhere: whatever converts is valid, and nothing panics.
 func FuzzConvert(f *testing.F) {
-	seeds, _ := filepath.Glob("testdata/*/*")
-	for _, seed := range seeds {
-		text, err := os.ReadFile(seed)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(text)
-	}
+	configtest.Seeds(f, "testdata/*/*")
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if len(text) > 1<<14 {
 			return
