@@ -137,6 +137,7 @@ type DTLSCounters struct {
 	EvictedOwnIdentity uint64 `json:"evicted_own_identity"` // of these, sessions of the identity that made the new one
 	EvictedStale       uint64 `json:"evicted_stale"`        // of these, sessions that were silent for long
 	Expired            uint64 `json:"sessions_expired"`     // sessions that were silent beyond their lifetime
+	Drained            uint64 `json:"sessions_drained"`     // sessions closed by the drain before the server's end
 	Closed             uint64 `json:"closed"`               // peers that ended, for whatever reason
 	Alerts             uint64 `json:"alerts"`               // received, authentic
 	AddressChanges     uint64 `json:"address_changes"`      // of sessions

@@ -18,18 +18,29 @@ import (
 )
 
 // untilEnd returns the context of a server that another process follows when ctx ends, and that a signal to end has ended when signalled
-// does. Then its sessions stay if there is a state directory, else their clients receive alerts.
-func untilEnd(ctx, signalled context.Context, server *node.Node, k *handover.Store) (running context.Context, end func()) {
+// does. Then its sessions stay if there is a state directory, else their clients receive alerts, in a drain if there is a time for one.
+func untilEnd(ctx, signalled context.Context, server *node.Node, k *handover.Store, cfg *node.Config) (running context.Context, end func()) {
 	running, end = context.WithCancel(context.WithoutCancel(ctx))
+	stays := k.Stats().State != ""
+	var d *drain
+	if cfg.DrainTimeout > 0 && !stays {
+		d = newDrain(signalled, server, k, cfg)
+	}
 	go func() {
 		defer end()
+		if d != nil {
+			defer d.release()
+		}
 		select {
 		case <-running.Done():
 		case <-ctx.Done():
 			server.Leave()
 		case <-signalled.Done():
-			if k.Stats().State != "" {
+			switch {
+			case stays:
 				server.Leave()
+			case d != nil && d.run(ctx, running):
+				server.Leave() // another process follows
 			}
 		}
 	}()

@@ -47,7 +47,7 @@ Californium's sandbox are accepted: cali.* with .fornium, Client_identity with s
 no secret: use --psk-file for anything but tests.
 
 A supervisor process holds sockets and sessions: a crash, kill -9 or 'weir coap upgrade' ends no DTLS session. SIGTERM ends them all,
-each with an alert to its client, unless there is --state.
+each with an alert to its client, unless there is --state; with --drain-timeout each behind an answer, one after the other.
 
 --dtls-cluster lists the nodes of a cluster as DTLS-ADDRESS;MANAGEMENT-ADDRESS;ID, separated by commas. A node of another process
 has --- in place of its DTLS address. In a cluster the plain listener and the DTLS listener outside of it open only when
@@ -79,6 +79,7 @@ nodes send each other; without it a management address without a host is bound t
 	flags.IntVar(&f.server.MaxSessions, "max-sessions", 0, "sessions per worker (default 65536)")
 	flags.StringSliceVar(&f.trusted, "trusted", nil, "prefixes whose plain CoAP requests are answered in full without proof of their address, such as 10.0.0.0/8")
 	cli.DurationVar(flags, &f.server.SessionIdle, "session-idle", 0, "close DTLS sessions that have been silent for so long (default never)")
+	cli.DurationVar(flags, &f.server.DrainTimeout, "drain-timeout", 0, "after SIGTERM without --state end DTLS sessions one after the other within this time (default at once)")
 	flags.StringVar(&f.server.PSKFile, "psk-file", "", "file of IDENTITY=BASE64 or IDENTITY=:0xHEX lines, or a device store of Californium (.psk= and .rpk= lines); read again on SIGHUP and, up to 1 MiB, when it changes")
 	flags.StringVar(&f.server.Certificate, "certificate", "", "PEM file of the certificate chain for DTLS and TLS; read again with the PSK file")
 	flags.StringVar(&f.server.PrivateKey, "private-key", "", "PEM file of its private key; without --certificate a raw public key")
@@ -171,7 +172,7 @@ func serveCoap(ctx, signalled context.Context, k *handover.Store, f *coapServerF
 			return file.Watch(ctx, seen, func([]byte, error) { reload() })
 		})
 	}
-	running, end := untilEnd(ctx, signalled, server, k)
+	running, end := untilEnd(ctx, signalled, server, k, &cfg)
 	defer end()
 	err = cli.Serve(running, f.serve, log, coapAdmin(server, k), reload, parts...)
 	log.Info("stopped")

@@ -52,6 +52,7 @@ func (f *coapServerFlags) apply(cfg *node.Config, given func(string) bool) error
 		{"workers", func() { cfg.Workers = f.server.Workers }},
 		{"max-sessions", func() { cfg.MaxSessions = f.server.MaxSessions }},
 		{"session-idle", func() { cfg.SessionIdle = f.server.SessionIdle }},
+		{"drain-timeout", func() { cfg.DrainTimeout = f.server.DrainTimeout }},
 		{"psk-file", func() { cfg.PSKFile = f.server.PSKFile }},
 		{"certificate", func() { cfg.Certificate = f.server.Certificate }},
 		{"private-key", func() { cfg.PrivateKey = f.server.PrivateKey }},

@@ -83,8 +83,11 @@ func (n *Node) clusters() []*cluster.Cluster {
 	return slices.Clip(all)
 }
 
-// Ready reports nil when every cluster node of this process considers its cluster up, and always outside of a cluster.
+// Ready reports nil when every cluster node of this process considers its cluster up, and outside of a cluster always; of a server that drains an error.
 func (n *Node) Ready() error {
+	if n.draining.Load() {
+		return errDraining
+	}
 	for _, c := range n.clusters() {
 		if !c.Ready() {
 			return errors.New("cluster is not complete")

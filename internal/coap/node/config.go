@@ -49,6 +49,9 @@ type Config struct {
 	MaxSessions int           `yaml:"max_sessions,omitempty" default:"65536" range:"1 to 16777216"` // sessions of each worker
 	SessionIdle time.Duration `yaml:"session_idle,omitempty" default:"never" range:"10s to 8760h"`  // closes DTLS sessions that have been silent for so long
 
+	// DrainTimeout: after SIGTERM without a state directory DTLS sessions end one after the other within this time, each behind an answer.
+	DrainTimeout time.Duration `yaml:"drain_timeout,omitempty" default:"0s" range:"0s to 1h"`
+
 	StreamIdle time.Duration `yaml:"stream_idle,omitempty" default:"1h" range:"10s to 8760h"` // closes TCP and TLS connections that have been silent for so long
 
 	// Trusted: sources whose plain requests are answered in full at once: in a network in which no one can forge a source.
@@ -126,6 +129,7 @@ const (
 
 	minSessionIdle = 10 * time.Second
 	maxSessionIdle = 365 * 24 * time.Hour
+	maxDrain       = time.Hour
 )
 
 // Validate reports invalid values: a [keyerror.Error], or [keyerror.Errors].
@@ -189,6 +193,7 @@ func (c *Config) validateSizes() error {
 	wrong.If(c.MaxSessions < 0 || c.MaxSessions > 1<<24, "max_sessions", "%d is not between 0 (default) and %d", c.MaxSessions, 1<<24)
 	wrong.If(c.SessionIdle != 0 && (c.SessionIdle < minSessionIdle || c.SessionIdle > maxSessionIdle), "session_idle", "%s is not 0 (never) and not between %s and %s", c.SessionIdle, minSessionIdle, maxSessionIdle)
 	wrong.If(c.StreamIdle != 0 && (c.StreamIdle < minSessionIdle || c.StreamIdle > maxSessionIdle), "stream_idle", "%s is not between %s and %s", c.StreamIdle, minSessionIdle, maxSessionIdle)
+	wrong.If(c.DrainTimeout < 0 || c.DrainTimeout > maxDrain, "drain_timeout", "%s is not between 0s and %s", c.DrainTimeout, maxDrain)
 	wrong.If(c.BlockSize != 0 && (c.BlockSize < 16 || c.BlockSize > 1024 || c.BlockSize&(c.BlockSize-1) != 0), "block_size", "%d is no block size of RFC 7959; use 16, 32, 64, 128, 256, 512 or 1024", c.BlockSize)
 	wrong.If(c.ClientCerts != "" && !slices.Contains([]string{"none", "wanted", "needed"}, strings.ToLower(c.ClientCerts)), "client_auth", "%q is not none, wanted or needed", c.ClientCerts)
 	wrong.If(c.Certificate != "" && c.PrivateKey == "", "certificate", "it needs private_key, the key that it was made for")

@@ -23,6 +23,7 @@ func TestConfigValidate(t *testing.T) {
 		"cid_length: 1 is not between 2 and 16":             {DTLS: []string{":0"}, CIDLength: 1},
 		"workers: -1 is not between":                        {DTLS: []string{":0"}, Workers: -1},
 		"max_sessions: -1 is not between":                   {DTLS: []string{":0"}, MaxSessions: -1},
+		"drain_timeout: 2h0m0s is not between 0s and":       {DTLS: []string{":0"}, DrainTimeout: 2 * time.Hour},
 		"session_idle: 1s is not 0 (never) and not between": {DTLS: []string{":0"}, SessionIdle: time.Second},
 		"session_idle: -1h0m0s is not 0 (never)":            {DTLS: []string{":0"}, SessionIdle: -time.Hour},
 		"ack_timeout: 1ms is not between":                   {DTLS: []string{":0"}, AckTimeout: time.Millisecond},

@@ -34,6 +34,7 @@ type Node struct {
 	keys      keys
 	resume    *handshake.Resumption // nil: DTLS sessions are not resumed
 	ran       atomic.Bool
+	draining  atomic.Bool
 
 	mu         sync.Mutex
 	generation uint64 // of the credentials; guarded by mu

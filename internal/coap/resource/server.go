@@ -88,6 +88,9 @@ func (s *Session) Idle(now time.Duration) bool {
 	return s.deferred == 0 && len(s.transfers) == 0 && len(s.observers) == 0 && !s.awaiting && s.Session.Idle(now)
 }
 
+// Busy reports whether something is to come later: an answer, a further block, or the acknowledgement of a notification.
+func (s *Session) Busy() bool { return s.deferred > 0 || len(s.transfers) > 0 || s.awaiting }
+
 // Server serves a Tree to the peers of one worker. Not for concurrent use.
 type Server struct {
 	cfg       Config

@@ -10,6 +10,10 @@ func (w *Worker) hello(r *record.Record, from source) {
 	if from.router.IsValid() {
 		return // a handshake stays on the node that received its ClientHello
 	}
+	if w.drain.within > 0 {
+		w.stats.HellosIgnored++
+		return
+	}
 	var existing *handshake.Pending
 	h := w.halfOpens.byAddress[from.addr]
 	if h != nil {

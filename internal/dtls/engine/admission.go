@@ -30,6 +30,7 @@ func (w *Worker) setHandler(h Handler) {
 	w.handler = h
 	w.admission, _ = h.(Admission)
 	w.resting, _ = h.(Resting)
+	w.draining, _ = h.(Draining)
 }
 
 // admit asks the Handler about the client whose hello is being handled.

@@ -26,6 +26,7 @@
 // authentic record. Such a session of the CoAP server takes less than 1 kB.
 //
 // With Config.Arena sessions outlive the process: see kept.go for what is stored when. Leave ends an engine without ending its sessions.
+// Drain ends them one after the other, each behind an answer: see drain.go.
 //
 // Otherwise the engine never ends a session silently: a session that is evicted, idle for too long, or whose keys are used up receives
 // an alert that these keys protect.

@@ -222,6 +222,7 @@ func (w *Worker) serve(p *Peer, payload []byte) {
 		copy(b[start:], answer)
 	}
 	w.transmit(p, record.ApplicationData, b, start, len(answer))
+	w.drainPeer(p)
 }
 
 // repeatFinal sends the final flight again if the client may still need it.

@@ -26,7 +26,7 @@ type Stats struct {
 	BytesOut   uint64 `json:"sent_bytes" metric:"_sent_bytes_total" help:"Bytes sent, without IP and UDP headers."`
 
 	HelloVerifies    uint64 `json:"hello_verifies" metric:"_hello_verifies_total" help:"ClientHellos answered with a cookie, without keeping anything."`
-	HellosIgnored    uint64 `json:"hellos_ignored" metric:"_hellos_ignored_total" help:"ClientHellos that are not well formed, or in fragments."`
+	HellosIgnored    uint64 `json:"hellos_ignored" metric:"_hellos_ignored_total" help:"ClientHellos that are not well formed, in fragments, or received during a drain."`
 	Signatures       uint64 `json:"signatures" metric:"_signatures_total" help:"Signatures made with the server's certificate or raw public key: one for each handshake with them, after its cookie has returned."`
 	Handshakes       uint64 `json:"handshakes" metric:"_handshakes_total" help:"Handshakes completed."`
 	Resumed          uint64 `json:"handshakes_resumed" metric:"_handshakes_resumed_total" help:"Handshakes completed that resumed a session."`
@@ -51,6 +51,7 @@ type Stats struct {
 	EvictedOwnIdentity uint64 `json:"evicted_own_identity" metric:"_evicted_own_identity_total" help:"Sessions that made room for a newer one of their identity."`
 	EvictedStale       uint64 `json:"evicted_stale" metric:"_evicted_stale_total" help:"Sessions that made room after a long silence."`
 	Expired            uint64 `json:"sessions_expired" metric:"_sessions_expired_total" help:"Sessions closed after session_idle."`
+	Drained            uint64 `json:"sessions_drained" metric:"_sessions_drained_total" help:"Sessions closed by the drain before the server's end."`
 	Closed             uint64 `json:"closed" metric:"_closed_total" help:"Sessions and plain peers that ended, for whatever reason."`
 	Alerts             uint64 `json:"alerts" metric:"_alerts_total" help:"Authentic alerts received."`
 	AddressChanges     uint64 `json:"address_changes" metric:"_address_changes_total" help:"Sessions whose peer came from another address."`

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-lb/weir/internal/dtls/handshake"
@@ -35,6 +36,7 @@ type Worker struct {
 	admission Admission
 	admitted  any
 	resting   Resting           // the handler, if it has this method
+	draining  Draining          // likewise
 	server    *handshake.Server // nil in plain mode
 
 	now       time.Duration
@@ -58,6 +60,9 @@ type Worker struct {
 
 	replySource source                // of replyTo
 	sendReply   func(datagram []byte) // reply, as a value
+
+	drain       drain
+	drainWithin atomic.Int64 // of Engine.Drain; 0: no drain
 
 	out       transmit
 	requests  *workers.Inbox[*loop]     // nil without sockets
@@ -152,6 +157,7 @@ func (w *Worker) tick() {
 	}
 	w.expire()
 	w.rest()
+	w.drainTick()
 	if w.wakeAt <= w.now {
 		w.wakeAt = Never
 		next := w.handler.Tick(w.now) // which may call WakeAt
@@ -164,5 +170,5 @@ func (w *Worker) tick() {
 
 // next returns when tick is due again.
 func (w *Worker) next() time.Duration {
-	return min(w.halfOpens.next(), w.idleDue(), w.restDue(), w.wakeAt, w.clusterAt)
+	return min(w.halfOpens.next(), w.idleDue(), w.restDue(), w.drainNext(), w.wakeAt, w.clusterAt)
 }
