@@ -39,7 +39,7 @@ PURE := \
 	./internal/steering/cid ./internal/steering/evict ./internal/steering/flow ./internal/steering/heap ./internal/steering/lb \
 	./internal/steering/maglev ./internal/steering/packet ./internal/steering/rate ./internal/steering/siphash ./internal/steering/slab \
 	./internal/steering/steer \
-	./internal/coap/message \
+	./internal/coap/cluster/membership ./internal/coap/message \
 	./internal/dtls/record \
 	./internal/snat \
 	./internal/testbed/measure \

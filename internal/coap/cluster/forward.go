@@ -124,8 +124,9 @@ func (c *Cluster) wrap(n *counters, buf []byte, end int, record []byte, client, 
 	if !c.backward || end < header || len(record) < MinBody {
 		return 0, false
 	}
-	if !c.head(buf[end-header:end], TypeOut, client, record, c.view.Load().byAddr[router]) {
-		return 0, false // the session with the router has ended since the request
+	through := c.view.Load().byAddr[router]
+	if through == nil && !c.strangers || !c.head(buf[end-header:end], TypeOut, client, record, through) {
+		return 0, false // since the request the router has left, or its session has ended
 	}
 	n.backwarded.Add(1)
 	return end - header, true

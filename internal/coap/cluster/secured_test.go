@@ -351,6 +351,22 @@ func TestOtherSecret(t *testing.T) {
 	}
 }
 
+// A reply is not sent to the address of a router that is no longer a member.
+func TestRouterHasLeft(t *testing.T) {
+	w := &network{t: t}
+	unsecured := func(cfg *Config) { cfg.Security = nil }
+	one := w.start(1, at(1), func(cfg *Config) { group(at(2))(cfg); unsecured(cfg) })
+	w.start(2, at(2), func(cfg *Config) { group(at(1))(cfg); unsecured(cfg) })
+	w.run(time.Second)
+	buf := make([]byte, 128)
+	if _, ok := one.wrap(&one.counters[0], buf, engine.LinkHeadRoom, record, client, at(2)); !ok {
+		t.Fatal("not returned through a member")
+	}
+	if _, ok := one.wrap(&one.counters[0], buf, engine.LinkHeadRoom, record, client, at(3)); ok {
+		t.Error("returned through an address without a member")
+	}
+}
+
 // A frame with MAC costs no allocation on its way.
 func TestSecuredAllocations(t *testing.T) {
 	w := &network{t: t}

@@ -437,14 +437,14 @@ func TestMACIsHMAC(t *testing.T) {
 			} else {
 				mac.Write(body)
 			}
-			k := newMACKey(key)
-			if got := k.sum(h, body); !bytes.Equal(got[:], mac.Sum(nil)[:MACLength]) {
+			k := Keys{write: newMACKey(key)}
+			if got := k.Sum(h, body); !bytes.Equal(got[:], mac.Sum(nil)[:MACLength]) {
 				t.Fatalf("header of %d, body of %d bytes: %x", header, length, got)
 			}
 		}
 	}
-	k := newMACKey(make([]byte, 16))
-	if n := testing.AllocsPerRun(100, func() { k.sum(frameHeader, frameBody) }); n != 0 {
+	k := Keys{write: newMACKey(make([]byte, 16))}
+	if n := testing.AllocsPerRun(100, func() { k.Sum(frameHeader, frameBody) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }

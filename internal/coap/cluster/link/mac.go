@@ -3,6 +3,9 @@ package link
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding"
+	"hash"
+	"sync"
 	"sync/atomic"
 )
 
@@ -15,36 +18,61 @@ const (
 	coverEnds = 32 // bytes of either end of a long body that the code covers
 )
 
-// macKey is a key of HMAC-SHA256 (RFC 2104), prepared. crypto/hmac has state, which workers could not share.
-type macKey struct{ inner, outer [blockSize]byte }
+// macKey is a key of HMAC-SHA256 (RFC 2104): the states of the two hashes after the block that depends on the key alone, which
+// crypto/hmac would compute again for each worker.
+type macKey struct{ inner, outer []byte }
 
 // newMACKey prepares a key of at most 64 bytes.
-func newMACKey(key []byte) (k macKey) {
-	copy(k.inner[:], key)
-	k.outer = k.inner
+func newMACKey(key []byte) macKey {
+	var inner, outer [blockSize]byte
+	copy(inner[:], key)
+	outer = inner
 	for i := range blockSize {
-		k.inner[i] ^= 0x36
-		k.outer[i] ^= 0x5c
+		inner[i] ^= 0x36
+		outer[i] ^= 0x5c
 	}
-	return k
+	return macKey{stateAfter(inner[:]), stateAfter(outer[:])}
+}
+
+// stateAfter returns the state of SHA-256 after a block.
+func stateAfter(block []byte) []byte {
+	h := sha256.New()
+	h.Write(block)
+	state, err := h.(encoding.BinaryMarshaler).MarshalBinary()
+	if err != nil {
+		panic("link: the state of SHA-256: " + err.Error()) // crypto/sha256 promises to have one
+	}
+	return state
+}
+
+// digest is what one computation needs. It would be allocated each time otherwise.
+type digest struct {
+	sha256 hash.Hash
+	b      [maxHeader + 2*coverEnds]byte
+}
+
+// restore sets the hash to a state of stateAfter.
+func (d *digest) restore(state []byte) {
+	if err := d.sha256.(encoding.BinaryUnmarshaler).UnmarshalBinary(state); err != nil {
+		panic("link: the state of SHA-256: " + err.Error()) // it was made by stateAfter
+	}
 }
 
 // sum returns the first bytes of the code over the header of a frame and its body: all of it, or, where both together have more than 64
 // bytes, its first and last 32.
-func (k *macKey) sum(header, body []byte) (code [MACLength]byte) {
-	var b [blockSize + maxHeader + 2*coverEnds]byte
-	n := copy(b[:], k.inner[:])
-	n += copy(b[n:], header)
+func (k *macKey) sum(d *digest, header, body []byte) (code [MACLength]byte) {
+	n := copy(d.b[:], header)
 	if len(body) > 2*coverEnds-len(header) {
-		n += copy(b[n:], body[:coverEnds])
+		n += copy(d.b[n:], body[:coverEnds])
 		body = body[len(body)-coverEnds:]
 	}
-	n += copy(b[n:], body)
-	inner := sha256.Sum256(b[:n])
-	n = copy(b[:], k.outer[:])
-	n += copy(b[n:], inner[:])
-	outer := sha256.Sum256(b[:n])
-	copy(code[:], outer[:])
+	n += copy(d.b[n:], body)
+	d.restore(k.inner)
+	d.sha256.Write(d.b[:n])
+	inner := d.sha256.Sum(d.b[:0])
+	d.restore(k.outer)
+	d.sha256.Write(inner)
+	copy(code[:], d.sha256.Sum(d.b[:0]))
 	return code
 }
 
@@ -54,15 +82,29 @@ type Keys struct {
 	read     [maxSessions]macKey // in the order of of
 	of       []*session
 	received [maxSessions]atomic.Bool // a frame of the session, since Links has looked last
+	digests  sync.Pool                // of *digest
+}
+
+func (k *Keys) digest() *digest {
+	if d, ok := k.digests.Get().(*digest); ok {
+		return d
+	}
+	return &digest{sha256: sha256.New()}
 }
 
 // Sum returns the code of a frame that has this header, of at most 20 bytes, and this body, of at least 26.
-func (k *Keys) Sum(header, body []byte) [MACLength]byte { return k.write.sum(header, body) }
+func (k *Keys) Sum(header, body []byte) [MACLength]byte {
+	d := k.digest()
+	defer k.digests.Put(d)
+	return k.write.sum(d, header, body)
+}
 
 // Verify reports whether the code of a frame is right.
 func (k *Keys) Verify(header, code, body []byte) bool {
+	d := k.digest()
+	defer k.digests.Put(d)
 	for i := range k.of {
-		want := k.read[i].sum(header, body)
+		want := k.read[i].sum(d, header, body)
 		if subtle.ConstantTimeCompare(want[:], code) == 1 {
 			if !k.received[i].Load() { // a write for every frame would move the cache line between workers
 				k.received[i].Store(true)

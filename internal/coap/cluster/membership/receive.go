@@ -140,7 +140,6 @@ func (t *Table) advance(now time.Duration, out *Output) {
 	case passed < -TickEvery:
 		out.report(Event{Kind: Backwards, For: -passed})
 		t.offset -= passed
-		return
 	case passed > jump:
 		out.report(Event{Kind: ClockJump, For: passed})
 		t.offset -= passed - TickEvery

@@ -55,7 +55,7 @@ type entry struct {
 	fixed bool
 	group bool
 
-	answered  bool          // there was a message since this node has started, or since the address was added
+	answered  bool          // there was a message of the node that is known to be here, since it is known
 	last      time.Duration // of the newest message
 	pinged    time.Duration // by us
 	announced State
@@ -93,8 +93,8 @@ func Compile(s Spec) (*Table, error) {
 	if s.Self >= MaxNodes {
 		return nil, fmt.Errorf("node id %d does not fit in one byte", s.Self)
 	}
-	if len(s.Fixed) > MaxNodes-1 || len(s.Group) > MaxGroup {
-		return nil, fmt.Errorf("%d nodes and %d addresses: at most %d and %d", len(s.Fixed), len(s.Group), MaxNodes-1, MaxGroup)
+	if len(s.Group) > MaxGroup {
+		return nil, fmt.Errorf("%d addresses to search at, at most %d", len(s.Group), MaxGroup)
 	}
 	for _, n := range s.Fixed {
 		switch other := t.entries[n.Addr]; {

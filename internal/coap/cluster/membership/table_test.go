@@ -12,12 +12,12 @@ import (
 func TestCompileRefuses(t *testing.T) {
 	many := make([]netip.AddrPort, MaxGroup+1)
 	for want, spec := range map[string]Spec{
-		"two nodes have the id 1":          {Self: 1, Fixed: []Node{{1, address(1)}}},
-		"two nodes have the id 2":          {Self: 1, Fixed: []Node{{2, address(1)}, {2, address(2)}}},
-		"have the same address":            {Self: 1, Fixed: []Node{{2, address(1)}, {3, address(1)}}},
-		"256 does not fit in one byte":     {Self: 256},
-		"300 does not fit in one byte":     {Fixed: []Node{{300, address(1)}}},
-		"257 addresses: at most 255 and 2": {Group: many},
+		"two nodes have the id 1":                 {Self: 1, Fixed: []Node{{1, address(1)}}},
+		"two nodes have the id 2":                 {Self: 1, Fixed: []Node{{2, address(1)}, {2, address(2)}}},
+		"have the same address":                   {Self: 1, Fixed: []Node{{2, address(1)}, {3, address(1)}}},
+		"256 does not fit in one byte":            {Self: 256},
+		"300 does not fit in one byte":            {Fixed: []Node{{300, address(1)}}},
+		"257 addresses to search at, at most 256": {Group: many},
 	} {
 		if _, err := Compile(spec); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
@@ -257,4 +257,185 @@ func FuzzTable(f *testing.F) {
 			w.check()
 		}
 	})
+}
+
+// A fixed node that announces another id, or whose id another address announces: nothing changes, and one event says so with both.
+func TestFixedNodesStay(t *testing.T) {
+	table := compile(t, Spec{Self: 1, Fixed: []Node{{2, address(2)}}, Group: []netip.AddrPort{address(3)}})
+	table.Tick(0)
+	if _, out := table.Received(address(2), 2, StateUp, true, false, time.Second); len(out.Events) != 1 || out.Events[0] != (Event{Kind: Joined, ID: 2, Addr: address(2)}) {
+		t.Fatalf("%+v", out.Events)
+	}
+	for i := range 3 {
+		now := time.Duration(i+2) * time.Second
+		answer, out := table.Received(address(2), 9, StateUp, true, false, now)
+		if answer || i == 0 && !slices.Equal(out.Events, []Event{{Kind: Mistaken, ID: 9, Was: 2, Addr: address(2)}}) || i > 0 && len(out.Events) != 0 {
+			t.Errorf("answered %t, %+v", answer, out.Events)
+		}
+	}
+	if !table.Holds(address(2), 2) || table.Holds(address(2), 9) || table.Holds(address(3), 0) || table.Holds(address(4), 0) {
+		t.Errorf("%+v", table.Members())
+	}
+
+	table = compile(t, Spec{Self: 1, Fixed: []Node{{2, address(2)}}, Group: []netip.AddrPort{address(3)}})
+	table.Tick(0)
+	for i := range 3 {
+		answer, out := table.Received(address(3), 2, StateUp, true, false, time.Duration(i+1)*time.Second)
+		if !answer || i == 0 && !slices.Equal(out.Events, []Event{{Kind: Duplicate, ID: 2, Addr: address(2), Other: address(3)}}) || i > 0 && len(out.Events)+len(out.Ping) != 0 {
+			t.Errorf("answered %t, %+v", answer, out)
+		}
+	}
+	if !table.Holds(address(2), 2) {
+		t.Errorf("%+v", table.Members())
+	}
+}
+
+// A node of the group that goes on to announce two ids: the first one stays, and one event says so.
+func TestTwoIDsAtOneAddress(t *testing.T) {
+	table := compile(t, Spec{Self: 1, Group: []netip.AddrPort{address(2)}})
+	table.Tick(0)
+	var events []Event
+	for i := range 20 {
+		_, out := table.Received(address(2), uint32(7+i%2), StateUp, true, false, time.Duration(i)*time.Second/4)
+		events = append(events, out.Events...)
+	}
+	if want := []Event{{Kind: Joined, ID: 7, Addr: address(2)}, {Kind: Mistaken, ID: 8, Was: 7, Addr: address(2)}}; !slices.Equal(events, want) || !table.Holds(address(2), 7) {
+		t.Errorf("%+v", events)
+	}
+}
+
+// A frame of a node is a sign of life as good as a pong, but no stranger's, and none of an address without a node.
+func TestAlive(t *testing.T) {
+	table := compile(t, Spec{Self: 1, Fixed: []Node{{2, address(2)}}, Group: []netip.AddrPort{address(3)}})
+	table.Tick(0)
+	if out := table.Alive(address(2), time.Second); !slices.Equal(out.Events, []Event{{Kind: Joined, ID: 2, Addr: address(2)}}) {
+		t.Errorf("%+v", out.Events)
+	}
+	if out := table.Alive(address(2), 3*time.Second); len(out.Events) != 0 {
+		t.Errorf("%+v", out.Events)
+	}
+	for _, from := range []int{3, 4} {
+		if out := table.Alive(address(from), 3*time.Second); len(out.Events) != 0 {
+			t.Errorf("%+v", out.Events)
+		}
+	}
+	want := []Member{
+		{Addr: address(2), ID: 2, Known: true, Answered: true, Up: true},
+		{Addr: address(3), Silent: 3 * time.Second},
+	}
+	if got := table.Members(); !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// What is no node's message changes nothing: an id that does not fit, an address that is not listed, our own.
+func TestReceivedRefuses(t *testing.T) {
+	table := compile(t, Spec{Self: 1, Group: []netip.AddrPort{address(2)}})
+	table.Tick(0)
+	generation := table.Generation()
+	for _, c := range []struct {
+		from int
+		id   uint32
+		self bool
+	}{{2, MaxNodes, false}, {3, 7, false}, {2, 7, true}, {4, 1, true}} {
+		if answer, out := table.Received(address(c.from), c.id, StateUp, true, c.self, time.Second); answer || len(out.Events)+len(out.Ping) != 0 {
+			t.Errorf("%+v: answered %t, %+v", c, answer, out)
+		}
+	}
+	if table.Generation() != generation || table.Allowed(address(3)) || !table.Allowed(address(2)) {
+		t.Errorf("%+v", table.Members())
+	}
+}
+
+// A node that is lost is searched for at the next tick, with every other address without a node; the fixed one that is lost stays, and is
+// pinged at every tick.
+func TestLostNodesAreSearchedFor(t *testing.T) {
+	table := compile(t, Spec{Self: 1, Fixed: []Node{{2, address(2)}, {6, address(6)}}, Group: []netip.AddrPort{address(3), address(4), address(5)}})
+	for i, from := range []int{2, 3, 5} {
+		table.Received(address(from), []uint32{2, 3, 5}[i], StateUp, true, false, 0)
+	}
+	for now := time.Duration(0); now < 30*time.Second; now += TickEvery {
+		table.Received(address(5), 5, StateUp, false, false, now) // stays
+		out := table.Tick(now)
+		pinged := func(i int) bool { return slices.Contains(out.Ping, address(i)) }
+		switch {
+		case now == 0 && (!pinged(4) || !pinged(6) || pinged(3)), now == 4*time.Second && !pinged(2), pinged(5):
+			t.Errorf("at %v: %v", now, out.Ping)
+		case now == Refresh+Expiration+TickEvery:
+			want := []Event{{Kind: Silent, ID: 2, Addr: address(2), For: now}, {Kind: Left, ID: 3, Addr: address(3), For: now}}
+			if !slices.Equal(out.Events, want) || !pinged(2) || !pinged(3) || !pinged(4) || !pinged(6) {
+				t.Errorf("at %v: %v, %+v", now, out.Ping, out.Events)
+			}
+		case now > Refresh+Expiration+TickEvery && (!pinged(2) || len(out.Events) != 0):
+			t.Errorf("at %v: %v, %+v", now, out.Ping, out.Events)
+		}
+	}
+}
+
+// One node that says the cluster has been complete is enough for one that has found all addresses.
+func TestInitializedSpreads(t *testing.T) {
+	table := compile(t, Spec{Self: 1, Group: []netip.AddrPort{address(2), address(3)}})
+	table.Tick(0)
+	table.Received(address(2), 2, StateInitialized, true, false, time.Second)
+	if table.Tick(2 * time.Second); table.State() != StateStart {
+		t.Errorf("state %d without node 3", table.State())
+	}
+	table.Received(address(3), 3, StateStart, true, false, 3*time.Second)
+	if table.Tick(4 * time.Second); table.State() != StateInitialized {
+		t.Errorf("state %d", table.State())
+	}
+}
+
+// As many nodes and addresses as there may be are taken.
+func TestCompileTakesTheMost(t *testing.T) {
+	s := Spec{Self: 255}
+	for i := range MaxNodes - 1 {
+		s.Fixed = append(s.Fixed, Node{uint32(i), netip.AddrPortFrom(address(9).Addr(), uint16(i+1))})
+	}
+	for i := range MaxGroup {
+		s.Group = append(s.Group, netip.AddrPortFrom(address(8).Addr(), uint16(i+1)))
+	}
+	if got := len(compile(t, s).Members()); got != MaxNodes-1+MaxGroup {
+		t.Errorf("%d addresses", got)
+	}
+}
+
+// An address that claims a node's id and is then no longer listed does not get the id.
+func TestClaimOfAnAddressThatIsRemoved(t *testing.T) {
+	table := compile(t, Spec{Self: 1, Group: []netip.AddrPort{address(2), address(3)}})
+	table.Tick(0)
+	table.Received(address(2), 7, StateUp, true, false, time.Second)
+	table.Received(address(3), 7, StateUp, false, false, 2*time.Second)
+	generation := table.Generation()
+	table.SetGroup([]netip.AddrPort{address(2)})
+	if table.Generation() == generation {
+		t.Error("nobody learns that an address was removed")
+	}
+	if table.Tick(4 * time.Second); len(table.Members()) != 1 || !table.Holds(address(2), 7) {
+		t.Errorf("%+v", table.Members())
+	}
+}
+
+// With Open an address that claims the id of another node is remembered for ten seconds, and a message of it, too, shows that the clock
+// has jumped.
+func TestGuestWithoutAnID(t *testing.T) {
+	table := compile(t, Spec{Self: 1, Fixed: []Node{{2, address(2)}}, Open: true})
+	table.Tick(0)
+	table.Tick(2 * time.Second)
+	now := 2 * time.Hour
+	if _, out := table.Received(address(3), MaxNodes, StateUp, false, false, now); !slices.Equal(kinds(out), []Kind{ClockJump}) {
+		t.Errorf("%+v", out.Events)
+	}
+	for range 20 { // so that times are far beyond ten seconds
+		now += TickEvery
+		table.Tick(now)
+	}
+	table.Received(address(3), 2, StateUp, false, false, now)
+	for i := range 7 {
+		if got := len(table.Members()); got != 2 && i < 6 || got != 1 && i == 6 {
+			t.Errorf("%d addresses after %d ticks", got, i)
+		}
+		now += TickEvery
+		table.Tick(now)
+	}
 }

@@ -33,7 +33,7 @@ func (t *Table) Tick(now time.Duration) (out Output) {
 		t.search(&out)
 	}
 	for _, e := range t.order {
-		if e.known && e.answered && t.now-e.last >= Refresh && t.now > e.pinged {
+		if e.answered && t.now-e.last >= Refresh && t.now > e.pinged {
 			t.ping(e, &out)
 		}
 	}
@@ -42,7 +42,7 @@ func (t *Table) Tick(now time.Duration) (out Output) {
 }
 
 func (t *Table) alive(e *entry) bool {
-	return e.known && e.answered && t.now-e.last <= Refresh+Expiration
+	return e.answered && t.now-e.last <= Refresh+Expiration
 }
 
 // lost notes that a node is silent. It reports whether its id is free now.
