@@ -180,6 +180,10 @@ func blockGet(szx uint32) func(*conversation) error {
 		if err != nil {
 			return err
 		}
+		s := &sent{request: r, text: fmt.Sprintf("GET %s with Block2 0/0/%d", c.cfg.pathOf("/large"), 16<<szx)}
+		if err := c.check(s, first, formatOfPayload); err != nil {
+			return err
+		}
 		if b, _ := of(first, message.Block2); !b.more {
 			return lackf("%s has only %d bytes: one block holds it", c.cfg.pathOf("/large"), len(got))
 		}
@@ -230,7 +234,7 @@ func blockGetLate(c *conversation) error {
 		return lackf("%s has only %d bytes: the server sends them in one message", c.cfg.pathOf("/large"), len(first.Payload))
 	}
 	s := &sent{request: r, text: "GET " + c.cfg.pathOf("/large") + " without Block2"}
-	if err := c.check(s, first, blockIs(message.Block2, block{szx: 6}, true), moreIs(message.Block2, true)); err != nil {
+	if err := c.check(s, first, formatOfPayload, blockIs(message.Block2, block{szx: 6}, true), moreIs(message.Block2, true)); err != nil {
 		return err
 	}
 	if b.szx > 0 {
@@ -293,7 +297,7 @@ func blockPost(c *conversation) error {
 		return lackf("the response of %s has only %d bytes: it is not in blocks", c.cfg.pathOf("/large-post"), len(first.Payload))
 	}
 	s := &sent{request: r, text: "the last block of POST " + c.cfg.pathOf("/large-post")}
-	if err := c.check(s, first, blockIs(message.Block2, block{szx: 6}, true), moreIs(message.Block2, true)); err != nil {
+	if err := c.check(s, first, formatOfPayload, blockIs(message.Block2, block{szx: 6}, true), moreIs(message.Block2, true)); err != nil {
 		return err
 	}
 	_, err = c.rest(r, first, b, code(message.Changed))

@@ -125,7 +125,7 @@ func messageFaults() []faultCase {
 		{"reset of requests", core("01 05 18"), "no reset", response(func(w *way, p *parts) *parts {
 			return &parts{Type: message.Rst, id: w.request(p).id}
 		})},
-		{"no content format", core("01 05 09 10 11 12 13 14 17") + " " + ids("OBS", "01 02"), "Content-Format", without(message.ContentFormat)},
+		{"no content format", core("01 05 09 10 11 12 13 14 17") + " " + ids("OBS", "01 02") + " " + ids("BLOCK", "01 02 05 06"), "Content-Format", without(message.ContentFormat)},
 		{"no payload", core("01 09 10 12 13 14 15 16 17 20 21 22"), "a payload", response(func(_ *way, p *parts) *parts { p.payload = nil; return p })},
 		{"a payload without content format", core("02 03 04 06 07 08 19 23"), "Content-Format option with a payload", response(func(_ *way, p *parts) *parts {
 			if p.drop(message.ContentFormat); len(p.payload) == 0 {
