@@ -14,6 +14,7 @@ import (
 	"github.com/weir-lb/weir/internal/coap/node"
 	"github.com/weir-lb/weir/internal/dtls/handshake"
 	"github.com/weir-lb/weir/internal/dtls/handshake/handshaketest"
+	"github.com/weir-lb/weir/internal/dtls/record"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -54,6 +55,10 @@ func TestCaliforniumCertificates(t *testing.T) {
 	netlabtest.Run(t, n.Run)
 	base := "coaps://" + n.Addresses()[0].Addr.String()
 	handshakes, resumed := uint64(0), uint64(0)
+	pages := map[int]*handshaketest.Suites{
+		3: handshaketest.SuitesOfPage(t, "Californium 3", "client", func(s record.Suite) bool { return s.KeyExchange() != record.PSK }),
+		4: handshaketest.SuitesOfPage(t, "Californium 4", "client", nil),
+	}
 	for _, test := range []struct {
 		major     int // version of Californium
 		suite     string
@@ -67,13 +72,15 @@ func TestCaliforniumCertificates(t *testing.T) {
 		{3, "TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8", 0, "RPK", "ni:///sha-256;"},
 		{3, "TLS_ECDHE_PSK_WITH_AES_128_CCM_8_SHA256", 4, "", "cali.ephemeral"},
 		{3, "TLS_ECDHE_PSK_WITH_AES_128_GCM_SHA256", -1, "", "cali.ephemeral"},
+		{3, "TLS_ECDHE_PSK_WITH_AES_128_CCM_SHA256", 0, "", "cali.ephemeral"},
+		{3, "TLS_ECDHE_PSK_WITH_AES_256_GCM_SHA384", 0, "", "cali.ephemeral"},
 		{4, "TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8", 4, "X509", "CN=device"},
 		{4, "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", 0, "RPK", "ni:///sha-256;"},
 		{4, "TLS_ECDHE_PSK_WITH_AES_128_CCM_8_SHA256", 0, "", "cali.ephemeral"},
 		{4, "TLS_PSK_WITH_AES_128_CCM_8", 6, "", "cali.ephemeral"},
 	} {
 		t.Run(fmt.Sprintf("%d/%s/cid%d%s", test.major, test.suite, test.cidLength, test.mode), func(t *testing.T) {
-			args := []string{fmt.Sprint(test.cidLength), "cali.ephemeral", ".fornium", test.suite}
+			args := []string{fmt.Sprint(test.cidLength), "cali.ephemeral", ".fornium", strings.Replace(test.suite, "PSK_WITH_AES_256_GCM_SHA384", "PSK_WITH_AES_256_GCM_SHA378", 1)} // as Californium calls it
 			if test.mode != "" {
 				args = append(args, test.mode, pem, a.File(t))
 			}
@@ -84,6 +91,7 @@ func TestCaliforniumCertificates(t *testing.T) {
 				if code != "2.05" || !strings.HasPrefix(seen["peer"], test.peer) || seen["cipher-suite"] != test.suite {
 					t.Fatalf("%s\n%s", code, payload)
 				}
+				pages[test.major].Made(seen["cipher-suite"])
 				if len(seen["write-cid"]) != 2*max(test.cidLength, 0) {
 					t.Errorf("write-cid %q", seen["write-cid"])
 				}

@@ -58,6 +58,7 @@ func testClientOfCalifornium(t *testing.T, major int) {
 	startJava(t, major, "weir.Peer", host, port, pem, authority.File(t))
 	uri := fmt.Sprintf("coaps://%s:%s/large", host, port)
 	own := []*handshake.Certificate{device.Certificate}
+	page := handshaketest.SuitesOfPage(t, fmt.Sprint("Californium ", major), "server", nil)
 	for _, test := range []struct {
 		name     string
 		security client.Security
@@ -94,6 +95,7 @@ func testClientOfCalifornium(t *testing.T, major int) {
 			if s := conn.Session(); s.Auth != test.auth || !strings.HasPrefix(s.Identity, test.identity) || len(s.WriteCID) != 12 || len(s.ReadCID) != 2*test.security.CIDLength {
 				t.Errorf("%+v", s)
 			}
+			page.Made(conn.Session().Suite)
 			body := []byte(strings.Repeat(test.name+" ", 300))
 			for _, r := range []client.Request{{Method: message.PUT, Payload: body}, {}, {BlockSize: 64}} {
 				x, err := conn.Do(t.Context(), &r)

@@ -19,6 +19,8 @@ import (
 
 	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/cli/coap/coaptest"
+	"github.com/weir-lb/weir/internal/dtls/handshake/handshaketest"
+	"github.com/weir-lb/weir/internal/dtls/record"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -299,6 +301,7 @@ func fields(payload string) map[string]string {
 // and the server answers to, and shows, each new port.
 func TestCaliforniumMovesThroughNAT(t *testing.T) {
 	clitest.TakesSeconds(t)
+	page := handshaketest.SuitesOfPage(t, "Californium 3", "client", func(s record.Suite) bool { return s.KeyExchange() == record.PSK })
 	for _, c := range []struct {
 		suite     string
 		cidLength int
@@ -330,6 +333,7 @@ func TestCaliforniumMovesThroughNAT(t *testing.T) {
 				if code != "2.05" || seen["port"] != nat.port() || seen["node-id"] != "5" || seen["peer"] != "cali.nat" || seen["cipher-suite"] != c.suite {
 					t.Fatalf("move %d: %s, NAT port %s:\n%s", move, code, nat.port(), payload)
 				}
+				page.Made(seen["cipher-suite"])
 				if len(seen["write-cid"]) != 2*c.cidLength || len(seen["read-cid"]) != 12 || !strings.HasPrefix(seen["read-cid"], "05") {
 					t.Errorf("move %d: read-cid %q write-cid %q", move, seen["read-cid"], seen["write-cid"])
 				}

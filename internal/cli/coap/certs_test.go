@@ -17,6 +17,8 @@ import (
 	"github.com/weir-lb/weir/internal/cli/coap/coaptest"
 	"github.com/weir-lb/weir/internal/coap/message"
 	"github.com/weir-lb/weir/internal/coap/stream"
+	"github.com/weir-lb/weir/internal/dtls/handshake/handshaketest"
+	"github.com/weir-lb/weir/internal/dtls/record"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -79,6 +81,11 @@ func errText(err error) string {
 	return err.Error()
 }
 
+// libcoapPeers are the columns of the page of suites of libcoap's clients.
+func libcoapPeers() map[string]string {
+	return map[string]string{"coap-client-openssl": "libcoap on OpenSSL", "coap-client-gnutls": "libcoap on GnuTLS"}
+}
+
 // Other people's programs over TCP, TLS and DTLS with the certificates of weir coap certs, as a server that needs its clients'.
 func TestPeersWithCertificates(t *testing.T) {
 	clitest.TakesSeconds(t)
@@ -89,6 +96,10 @@ func TestPeersWithCertificates(t *testing.T) {
 	own := []string{"-B", "20", "-c", d + "/client.pem", "-j", d + "/client-key.pem", "-R", d + "/root.pem"}
 	if !strings.HasPrefix(s.Uris[2], "coap+tcp://") || !strings.HasPrefix(s.Uris[3], "coaps+tcp://") {
 		t.Fatalf("%q", s.Uris)
+	}
+	pages := map[string]*handshaketest.Suites{}
+	for program, peer := range libcoapPeers() {
+		pages[program] = handshaketest.SuitesOfPage(t, peer, "client", func(s record.Suite) bool { return s.KeyExchange() != record.PSK })
 	}
 	for _, c := range []struct {
 		name, program string
@@ -104,8 +115,12 @@ func TestPeersWithCertificates(t *testing.T) {
 		{"libcoap DTLS, GnuTLS", "coap-client-gnutls", append(own, s.Uris[1]+"/mycontext"), "peer: CN=Weir demo client\ncipher-suite: TLS_ECDHE_ECDSA"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := run(t, "", c.program, c.args...); !strings.Contains(got, c.want) {
+			got := run(t, "", c.program, c.args...)
+			if !strings.Contains(got, c.want) {
 				t.Errorf("%s %q: %s", c.program, c.args, got)
+			}
+			if strings.HasPrefix(c.name, "libcoap DTLS") {
+				pages[c.program].Made(fields(got)["cipher-suite"])
 			}
 		})
 	}

@@ -32,6 +32,7 @@ func TestMbedTLSClients(t *testing.T) {
 	s := coaptest.Start(t, 1, "--dtls-only", "--dtls", "127.0.0.1:0", "--psk-file", secretFile(t, "device", "secret"), "--client-auth", "wanted",
 		"--certificate", d+"/server.pem", "--private-key", d+"/server-key.pem", "--trust", d+"/trust-client.pem")
 	port := portNumber(t, s.Uris[0])
+	page := handshaketest.SuitesOfPage(t, "mbedTLS", "client", nil)
 	for i, suite := range mbedTLSSuites {
 		t.Run(suite, func(t *testing.T) {
 			t.Parallel()
@@ -49,6 +50,7 @@ func TestMbedTLSClients(t *testing.T) {
 				if seen["cipher-suite"] != suite || seen["peer"] != identity {
 					t.Errorf("%v", seen)
 				}
+				page.Made(seen["cipher-suite"])
 			}
 		})
 	}
@@ -71,6 +73,7 @@ func TestMbedTLSServers(t *testing.T) {
 	startPython(t, "mbedtls_peer.py", "server", host, pskPort, "suites="+strings.Join(all[:6], ","), "identity=device", "secret=secret")
 	startPython(t, "mbedtls_peer.py", "server", host, certificatePort, "suites="+strings.Join(all[6:], ","),
 		"certificate="+chain, "key="+key, "root="+authority.File(t))
+	page := handshaketest.SuitesOfPage(t, "mbedTLS", "server", nil)
 	for i, suite := range mbedTLSSuites {
 		t.Run(suite, func(t *testing.T) { // one after the other: this server takes one handshake at a time
 			id, _ := record.SuiteNamed(suite)
@@ -82,6 +85,7 @@ func TestMbedTLSServers(t *testing.T) {
 			if b := exchange(t, conn, client.Request{Path: []string{"any"}}, message.Content); string(b) != all[i] || conn.Session().Suite != suite {
 				t.Errorf("%q, %+v", b, conn.Session())
 			}
+			page.Made(conn.Session().Suite)
 		})
 	}
 	for _, c := range []struct {

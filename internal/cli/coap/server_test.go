@@ -16,6 +16,8 @@ import (
 
 	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/cli/coap/coaptest"
+	"github.com/weir-lb/weir/internal/dtls/handshake/handshaketest"
+	"github.com/weir-lb/weir/internal/dtls/record"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -232,6 +234,10 @@ func TestLibcoapClients(t *testing.T) {
 	clitest.TakesSeconds(t)
 	netlabtest.Tools(t, "coap-client-notls", "coap-client-openssl", "coap-client-gnutls")
 	s := coaptest.Start(t, 2, "--listen", "127.0.0.1:0", "--dtls", "127.0.0.1:0", "--node-id", "3")
+	pages := map[string]*handshaketest.Suites{}
+	for program, peer := range libcoapPeers() {
+		pages[program] = handshaketest.SuitesOfPage(t, peer, "client", func(s record.Suite) bool { return s.KeyExchange() == record.PSK })
+	}
 	for _, c := range []struct {
 		name    string
 		program string
@@ -257,6 +263,9 @@ func TestLibcoapClients(t *testing.T) {
 				if !strings.Contains(string(output), want) {
 					t.Errorf("output %q (%v) lacks %q", output, err, want)
 				}
+			}
+			if strings.HasSuffix(c.base, "/mycontext") {
+				pages[c.program].Made(fields(string(output))["cipher-suite"])
 			}
 		})
 	}

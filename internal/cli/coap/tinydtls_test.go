@@ -20,6 +20,7 @@ import (
 	"github.com/weir-lb/weir/internal/coap/client"
 	"github.com/weir-lb/weir/internal/coap/message"
 	"github.com/weir-lb/weir/internal/dtls/handshake"
+	"github.com/weir-lb/weir/internal/dtls/handshake/handshaketest"
 )
 
 func startTinyDTLS(t testing.TB, args ...string) *peer {
@@ -88,6 +89,7 @@ func TestTinyDTLSClients(t *testing.T) {
 	s := coaptest.Start(t, 1, "--dtls-only", "--dtls", "127.0.0.1:0", "--psk-file", secretFile(t, "device", "secret"), "--client-auth", "needed",
 		"--private-key", own.file, "--trust", device.trustFile)
 	port := portNumber(t, s.Uris[0])
+	page := handshaketest.SuitesOfPage(t, "tinydtls", "client", nil)
 	for _, c := range []struct{ suite, peer, mode, own, other string }{
 		{"TLS_PSK_WITH_AES_128_CCM_8", "device", "psk", "device", "secret"},
 		{"TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8", "ni:///sha-256;", "rpk", device.hex, own.public},
@@ -99,6 +101,7 @@ func TestTinyDTLSClients(t *testing.T) {
 				if seen["cipher-suite"] != c.suite || !strings.HasPrefix(seen["peer"], c.peer) {
 					t.Errorf("%v", seen)
 				}
+				page.Made(seen["cipher-suite"])
 			}
 		})
 	}
@@ -116,6 +119,7 @@ func TestTinyDTLSServers(t *testing.T) {
 	_, _, rawPort := serverAddress(t)
 	startTinyDTLS(t, "server", "psk", host, pskPort, "device", "secret")
 	startTinyDTLS(t, "server", "rpk", host, rawPort, own.hex, device.public)
+	page := handshaketest.SuitesOfPage(t, "tinydtls", "server", nil)
 	for _, c := range []struct {
 		name, port string
 		security   client.Security
@@ -142,6 +146,7 @@ func TestTinyDTLSServers(t *testing.T) {
 			if b := exchange(t, conn, client.Request{Path: []string{"any"}}, message.Content); string(b) != "tinydtls" || conn.Session().Suite != c.suite {
 				t.Errorf("%q, %+v", b, conn.Session())
 			}
+			page.Made(conn.Session().Suite)
 		})
 	}
 }

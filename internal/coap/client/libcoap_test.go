@@ -168,7 +168,8 @@ func TestLibcoapServers(t *testing.T) {
 		exerciseBERT(t, uri, Security{}, true)
 		benchLibcoap(t, uri, nil)
 	})
-	for _, program := range []string{"coap-server-openssl", "coap-server-gnutls"} {
+	for program, peer := range map[string]string{"coap-server-openssl": "libcoap on OpenSSL", "coap-server-gnutls": "libcoap on GnuTLS"} {
+		page := handshaketest.SuitesOfPage(t, peer, "server", nil)
 		t.Run(program+"/tls", func(t *testing.T) {
 			t.Parallel()
 			authority := handshaketest.NewAuthority(t, "test")
@@ -194,9 +195,11 @@ func TestLibcoapServers(t *testing.T) {
 		t.Run(program+"/psk", func(t *testing.T) {
 			t.Parallel()
 			_, secure := startLibcoap(t, program, "-k", "secretPSK")
-			if s := exercise(t, secure, Security{Identity: "device", Secret: []byte("secretPSK")}); s.Auth != handshake.AuthPSK || s.Identity != "device" {
+			s := exercise(t, secure, Security{Identity: "device", Secret: []byte("secretPSK")})
+			if s.Auth != handshake.AuthPSK || s.Identity != "device" {
 				t.Errorf("%+v", s)
 			}
+			page.Made(s.Suite)
 		})
 		t.Run(program+"/certificates", func(t *testing.T) {
 			t.Parallel()
@@ -210,6 +213,7 @@ func TestLibcoapServers(t *testing.T) {
 			if s.Auth != handshake.AuthX509 || s.Identity != "CN=server.test" {
 				t.Errorf("%+v", s)
 			}
+			page.Made(s.Suite)
 		})
 	}
 }

@@ -41,6 +41,7 @@ func TestPionClientsWithCertificates(t *testing.T) {
 		dtls.TLS_ECDHE_ECDSA_WITH_AES_128_CCM, dtls.TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8,
 		dtls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256, dtls.TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
 	}
+	page := handshaketest.SuitesOfPage(t, "pion", "client", func(s record.Suite) bool { return s.KeyExchange() != record.PSK })
 	for _, suite := range suites {
 		for _, kind := range []string{"P-256", "P-384", "Ed25519"} {
 			for _, auth := range []handshake.ClientAuth{handshake.ClientAuthNone, handshake.ClientAuthNeeded} {
@@ -73,6 +74,7 @@ func TestPionClientsWithCertificates(t *testing.T) {
 					if i.Auth != want || i.Identity != identity || i.Suite != suite.String() || len(i.ReadCID) != 6 || len(i.WriteCID) != 4 {
 						t.Errorf("%+v", i)
 					}
+					page.Made(i.Suite)
 				})
 			}
 		}
@@ -219,6 +221,7 @@ func TestOpenSSLClients(t *testing.T) {
 	device := a.Issue(t, "P-384", "device", nil)
 	chain, key := device.Files(t)
 	root := a.File(t)
+	page := handshaketest.SuitesOfPage(t, "OpenSSL", "client", func(s record.Suite) bool { return !s.RSA() })
 	for _, test := range []struct {
 		cipher string
 		auth   handshake.Auth
@@ -251,6 +254,7 @@ func TestOpenSSLClients(t *testing.T) {
 			}
 			client(t, openssl, append(args, test.args...)...)
 			described(t, e, h, test.auth, map[handshake.Auth]string{handshake.AuthPSK: "cali.openssl", handshake.AuthX509: "CN=device"}[test.auth])
+			page.Made(h.last(t).Suite)
 		})
 	}
 }
@@ -263,6 +267,7 @@ func TestOpenSSLClientsWithRSA(t *testing.T) {
 	device := a.Issue(t, "RSA", "device", nil)
 	chain, key := device.Files(t)
 	root := a.File(t)
+	page := handshaketest.SuitesOfPage(t, "OpenSSL", "client", record.Suite.RSA)
 	for _, args := range [][]string{
 		{"-cipher", "ECDHE-RSA-AES128-GCM-SHA256"}, {"-cipher", "ECDHE-RSA-AES256-GCM-SHA384", "-sigalgs", "RSA+SHA256:ECDSA+SHA256"},
 	} {
@@ -272,6 +277,7 @@ func TestOpenSSLClientsWithRSA(t *testing.T) {
 			"-CAfile", root, "-verify_return_error", "-verify_hostname", "server.test",
 		}, args...)...)
 		described(t, e, h, handshake.AuthX509, "CN=device")
+		page.Made(h.last(t).Suite)
 	}
 }
 
@@ -285,9 +291,11 @@ func TestGnuTLSClients(t *testing.T) {
 	device := a.Issue(t, "P-256", "device", nil)
 	chain, key := device.Files(t)
 	root := a.File(t)
+	page := handshaketest.SuitesOfPage(t, "GnuTLS", "client", nil)
 	for _, priority := range []string{
 		"+ECDHE-ECDSA:+AES-128-CCM-8", "+ECDHE-ECDSA:+AES-128-CCM", "+ECDHE-ECDSA:+AES-128-GCM", "+ECDHE-ECDSA:+AES-256-GCM",
-		"+ECDHE-ECDSA:+AES-256-CCM-8", "+PSK:+AES-128-CCM-8", "+PSK:+AES-128-GCM", "+PSK:+AES-256-GCM",
+		"+ECDHE-ECDSA:+AES-256-CCM-8", "+ECDHE-ECDSA:+AES-256-CCM", "+PSK:+AES-128-CCM-8", "+PSK:+AES-128-CCM", "+PSK:+AES-128-GCM",
+		"+PSK:+AES-256-CCM-8", "+PSK:+AES-256-CCM", "+PSK:+AES-256-GCM",
 	} {
 		t.Run(priority, func(t *testing.T) {
 			e, h := serve(t, cfg)
@@ -305,6 +313,7 @@ func TestGnuTLSClients(t *testing.T) {
 			}
 			client(t, gnutls, append(args, addr.Addr().String())...)
 			described(t, e, h, auth, identity)
+			page.Made(h.last(t).Suite)
 		})
 	}
 }

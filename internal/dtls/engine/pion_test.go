@@ -10,10 +10,13 @@ import (
 	"github.com/pion/dtls/v3"
 
 	"github.com/weir-lb/weir/internal/dtls/engine"
+	"github.com/weir-lb/weir/internal/dtls/handshake/handshaketest"
+	"github.com/weir-lb/weir/internal/dtls/record"
 )
 
 func TestPionClients(t *testing.T) {
 	suites := []dtls.CipherSuiteID{dtls.TLS_PSK_WITH_AES_128_CCM_8, dtls.TLS_PSK_WITH_AES_128_CCM, dtls.TLS_PSK_WITH_AES_128_GCM_SHA256}
+	page := handshaketest.SuitesOfPage(t, "pion", "client", func(s record.Suite) bool { return s.KeyExchange() == record.PSK })
 	for _, suite := range suites {
 		for _, serverCID := range []int{0, 4, 6} {
 			for _, clientCID := range []int{-1, 0, 4, 6} {
@@ -44,6 +47,7 @@ func TestPionClients(t *testing.T) {
 						len(i.ReadCID) != wantRead || len(i.WriteCID) != wantWrite || i.HasCID != (wantRead > 0) {
 						t.Fatalf("info %+v", i)
 					}
+					page.Made(i.Suite)
 					if wantRead > 0 && i.ReadCID[0] != 7 {
 						t.Fatalf("connection id %x does not name its owner", i.ReadCID)
 					}

@@ -42,6 +42,7 @@ func echoed(t *testing.T, c *handshaketest.Conn, request string) {
 // Our client makes sessions with pion's server.
 func TestPionServers(t *testing.T) {
 	a := handshaketest.NewAuthority(t, "test")
+	page := handshaketest.SuitesOfPage(t, "pion", "server", nil)
 	for _, test := range []struct {
 		suite dtls.CipherSuiteID
 		kind  string
@@ -91,6 +92,7 @@ func TestPionServers(t *testing.T) {
 			if c.HasCID != (test.cid > 0) || c.Association.Suite().String() != test.suite.String() {
 				t.Errorf("%+v", c.Result)
 			}
+			page.Made(c.Association.Suite().String())
 		})
 	}
 }
@@ -172,7 +174,11 @@ func TestOpenSSLServers(t *testing.T) {
 	a := handshaketest.NewAuthority(t, "test")
 	own, device := a.Issue(t, "P-256", "server.test", nil), a.Issue(t, "P-384", "device", nil)
 	chain, key := own.Files(t)
+	withRSA := a.Issue(t, "RSA", "server.test", nil)
+	rsaChain, rsaKey := withRSA.Files(t)
+	rsa := []string{"-cert", rsaChain, "-key", rsaKey, "-cert_chain", rsaChain}
 	root := a.File(t)
+	page := handshaketest.SuitesOfPage(t, "OpenSSL", "server", nil)
 	for _, test := range []struct {
 		suite  string
 		args   []string
@@ -191,6 +197,8 @@ func TestOpenSSLServers(t *testing.T) {
 		{"TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", []string{"-Verify", "3"}, handshake.ClientConfig{Config: handshake.Config{MTU: 300}}},
 		{"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", nil, handshake.ClientConfig{MaxFragmentLength: 512}},
 		{"TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", []string{"-curves", "X25519:P-256"}, handshake.ClientConfig{}},
+		{"TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", rsa, handshake.ClientConfig{}},
+		{"TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", rsa, handshake.ClientConfig{}},
 	} {
 		t.Run(fmt.Sprintf("%s/%s", test.suite, strings.Join(test.args, "")), func(t *testing.T) {
 			port := freePort(t)
@@ -225,6 +233,7 @@ func TestOpenSSLServers(t *testing.T) {
 			if b, _, err := c.Read(limit); err != nil || !bytes.Contains(b, []byte("from the server")) {
 				t.Errorf("%q, %v", b, err)
 			}
+			page.Made(c.Association.Suite().String())
 		})
 	}
 }
@@ -242,6 +251,7 @@ func TestGnuTLSServers(t *testing.T) {
 		"--x509certfile", chain, "--x509keyfile", key, "--x509cafile", a.File(t), "--require-client-cert", "--verify-client-cert",
 		"--priority", "NORMAL:+ECDHE-ECDSA:+AES-128-CCM-8:+AES-256-CCM-8")
 	out.wait(t, "listening")
+	page := handshaketest.SuitesOfPage(t, "GnuTLS", "server", nil)
 	for _, name := range []string{
 		"TLS_ECDHE_ECDSA_WITH_AES_128_CCM_8", "TLS_ECDHE_ECDSA_WITH_AES_128_CCM", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
 		"TLS_ECDHE_ECDSA_WITH_AES_256_CCM", "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
@@ -264,6 +274,7 @@ func TestGnuTLSServers(t *testing.T) {
 				if c.Close(); c.Resumed != resumed || c.Identity != "CN=server.test" {
 					t.Errorf("%+v", c.Result)
 				}
+				page.Made(c.Association.Suite().String())
 				cfg.Session = c.Session
 			}
 		})
