@@ -5,23 +5,26 @@ import "time"
 // BenchResult is one run of one scenario over one path: what `weir bench run` writes, and part of the output of other measuring
 // commands. Values that follow from others (rates, costs of one request) are there for readers.
 type BenchResult struct {
-	Format     int               `json:"format"`               // version of this form; 1
-	Scenario   string            `json:"scenario"`             // what ran, such as udp-echo
-	Path       string            `json:"road"`                 // the path, such as direct, weir nat or iptables; the key keeps its first name, for programs that read it
-	Parameters map[string]string `json:"parameters,omitempty"` // knobs of the run; absent: none
-	Machine    BenchMachine      `json:"machine"`              // numbers of two machines do not compare
-	Started    time.Time         `json:"started"`              // wall clock
-	Elapsed    float64           `json:"elapsed_s"`            // seconds of the measured phase
-	Requests   uint64            `json:"requests"`             // answered
-	Rate       float64           `json:"requests_per_s"`       // requests per second of the measured phase
-	Errors     uint64            `json:"errors"`               // requests not answered, or answered wrongly
-	Bytes      uint64            `json:"bytes,omitempty"`      // payload, one direction; absent: not counted
-	Latency    *BenchLatency     `json:"latency,omitempty"`    // absent: the scenario has none
-	Processes  []BenchProcess    `json:"processes,omitempty"`  // what each process spent in the measured phase; absent: not measured
-	Figures    []BenchFigure     `json:"figures,omitempty"`    // what only this scenario knows; absent: nothing
-	Samples    []BenchSample     `json:"samples,omitempty"`    // over time, ascending; absent: none
-	Series     []BenchSeries     `json:"series,omitempty"`     // gauges over time, such as memory; absent: none
-	Events     []BenchEvent      `json:"events,omitempty"`     // what was done to the system meanwhile, ascending; absent: nothing
+	Format     int               `json:"format"`                // version of this form; 1
+	Scenario   string            `json:"scenario"`              // what ran, such as udp-echo
+	Path       string            `json:"road"`                  // the path, such as direct, weir nat or iptables; the key keeps its first name, for programs that read it
+	Parameters map[string]string `json:"parameters,omitempty"`  // knobs of the run; absent: none
+	Machine    BenchMachine      `json:"machine"`               // numbers of two machines do not compare
+	Command    string            `json:"command,omitempty"`     // that made it, as typed; absent: not known
+	LoadBefore string            `json:"load_before,omitempty"` // load average of the machine before, of 1, 5 and 15 minutes; absent: not known
+	LoadAfter  string            `json:"load_after,omitempty"`  // the same after it; absent: not known
+	Started    time.Time         `json:"started"`               // wall clock
+	Elapsed    float64           `json:"elapsed_s"`             // seconds of the measured phase
+	Requests   uint64            `json:"requests"`              // answered
+	Rate       float64           `json:"requests_per_s"`        // requests per second of the measured phase
+	Errors     uint64            `json:"errors"`                // requests not answered, or answered wrongly
+	Bytes      uint64            `json:"bytes,omitempty"`       // payload, one direction; absent: not counted
+	Latency    *BenchLatency     `json:"latency,omitempty"`     // absent: the scenario has none
+	Processes  []BenchProcess    `json:"processes,omitempty"`   // what each process spent in the measured phase; absent: not measured
+	Figures    []BenchFigure     `json:"figures,omitempty"`     // what only this scenario knows; absent: nothing
+	Samples    []BenchSample     `json:"samples,omitempty"`     // over time, ascending; absent: none
+	Series     []BenchSeries     `json:"series,omitempty"`      // gauges over time, such as memory; absent: none
+	Events     []BenchEvent      `json:"events,omitempty"`      // what was done to the system meanwhile, ascending; absent: nothing
 }
 
 // BenchMachine says where a run was made.

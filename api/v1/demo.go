@@ -22,6 +22,9 @@ type Demo struct {
 	Nodes           int         `json:"nodes"`              // behind the balancer
 	Seconds         float64     `json:"seconds"`            // of the run
 	Seed            uint64      `json:"seed"`               // of the disturbances
+	Command         string      `json:"command"`            // as typed
+	LoadBefore      string      `json:"load_before"`        // load average of the machine before, of 1, 5 and 15 minutes; empty: not known
+	LoadAfter       string      `json:"load_after"`         // the same after it
 	Events          []DemoEvent `json:"events"`             // disturbances, ascending
 	Report          string      `json:"report,omitempty"`   // page that was written; absent: none
 	Failures        []string    `json:"failures,omitempty"` // why OK is false; absent: it is true

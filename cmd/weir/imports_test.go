@@ -127,7 +127,7 @@ func mayImport() map[string]may {
 		"cli/files":     {ours: "api/v1 cli control/config snat terminal turn/gateway turn/stunnerd"},
 		"cli/balancing": {ours: "cli control control/admin control/config datapath/ebpf datapath/ebpf/attach datapath/nfqueue datapath/nfqueue/rules datapath/udpnat metrics steering/lb", others: cobra},
 		"cli/status":    {ours: "api/v1 cli client terminal", others: cobra},
-		"cli/measuring": {ours: "cli bench privilege tcpscale terminal testbed/measure", others: cobra},
+		"cli/measuring": {ours: "cli bench privilege tcpscale terminal testbed/measure testbed/procstat", others: cobra},
 		// 8
 		"cli/bench":      {ours: "*", others: cobra},
 		"cli/check":      {ours: "*", others: cobra},

@@ -93,7 +93,9 @@ func WriteReport(w io.Writer, results []*measure.Result) error {
 			p.pictures = allFigures
 		}
 		report.Figures = append(report.Figures, p.pictures(p.results)...)
+		report.Figures = append(report.Figures, curves(p)...)
 	}
+	methods = append(methods, conditions(results)...)
 	report.Title += " " + strings.Join(names, ", ")
 	if failed := failures(results); len(failed) > 0 {
 		report.OK = false
@@ -102,6 +104,31 @@ func WriteReport(w io.Writer, results []*measure.Result) error {
 	}
 	report.Method = strings.Join(methods, "\n\n")
 	return report.WriteHTML(w)
+}
+
+// curves draws the distribution of times of those results of a scenario that have one.
+func curves(p *part) []plot.Figure {
+	var series []plot.Series
+	for _, r := range p.results {
+		if x, y := r.Latency.CurvePoints(); len(x) > 0 {
+			series = append(series, plot.Series{Name: r.Path, X: x, Y: y})
+		}
+	}
+	if len(series) == 0 {
+		return nil
+	}
+	return []plot.Figure{plot.Percentiles(p.Name+": latency, percentiles of the run", series)}
+}
+
+// conditions are the commands that made results, each with the load average of its machine.
+func conditions(results []*measure.Result) (lines []string) {
+	for _, r := range results {
+		line := strings.TrimSpace(fmt.Sprintf("%s\nload average: %s before, %s after", r.Command, r.LoadBefore, r.LoadAfter))
+		if r.LoadBefore != "" && !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
 }
 
 // allFigures draws each figure of a scenario over its paths.

@@ -2,10 +2,14 @@ package bench
 
 import (
 	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 // The text and the page of each scenario, drawn from the results of a short real run (testdata/results).
@@ -35,5 +39,34 @@ func TestResultsAreShown(t *testing.T) {
 			}
 			golden(t, "results/"+name+".html", page.Bytes())
 		})
+	}
+}
+
+// A page says which command made each result and how loaded the machine was, and draws the whole distribution.
+func TestReportSaysHowItWasMade(t *testing.T) {
+	latency := measure.NewLatency()
+	latency.Record(7 * time.Millisecond)
+	made := func(path, command string) *measure.Result {
+		return &measure.Result{Scenario: "made-up", Path: path, Command: command, LoadBefore: "1 2 3", LoadAfter: "4 5 6", Latency: latency}
+	}
+	text, err := json.Marshal([]*measure.Result{made("a", "weir bench x --json"), made("b", "weir bench x --json"), made("c", "weir bench y")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	results, err := ParseResults(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var page strings.Builder
+	if err := WriteReport(&page, results); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"weir bench x --json\nload average: 1 2 3 before, 4 5 6 after", "weir bench y\nload average", "made-up: latency, percentiles of the run"} {
+		if strings.Count(page.String(), want) == 0 {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if n := strings.Count(page.String(), "weir bench x"); n != 1 {
+		t.Errorf("one command is there %d times", n)
 	}
 }

@@ -54,8 +54,20 @@ func adminSockets(_ *cobra.Command, _ []string, typed string) ([]string, cobra.S
 	if err != nil {
 		return nil, NoFiles
 	}
-	for i := range paths {
-		paths[i] = "unix:" + paths[i]
+	var running []string
+	for _, path := range paths {
+		if answers(path) {
+			running = append(running, "unix:"+path)
+		}
 	}
-	return BeginningWith(paths, typed), NoFiles
+	return BeginningWith(running, typed), NoFiles
+}
+
+// answers reports whether a process listens at a Unix socket. One that was killed leaves the file behind.
+func answers(path string) bool {
+	connection, err := net.DialTimeout("unix", path, liveTimeout/20)
+	if err != nil {
+		return false
+	}
+	return connection.Close() == nil
 }

@@ -141,6 +141,7 @@ func (r *Result) figures() []plot.Figure {
 			Series: []plot.Series{{Name: "p50", X: s.x, Y: s.p50, Steps: true}, {Name: "p99", X: s.x, Y: s.p99, Steps: true}},
 			Note:   "Of clients with connection IDs, by the second.",
 		},
+		r.curve(),
 		plot.Chart{
 			Title: "Records forwarded", YLabel: "records/s", Events: events, Series: []plot.Series{{Name: "forwarded", X: s.x, Y: s.forwarded, Steps: true}},
 			Note: "Each of these reached the node that owns its session through another node, by the connection ID in the record.",
@@ -151,6 +152,12 @@ func (r *Result) figures() []plot.Figure {
 			Note: "A clear also loses the answers that are under way. Their clients, with connection IDs, repeat their requests after 2 to 3 s (RFC 7252) in the same session.",
 		},
 	}
+}
+
+// curve is the distribution of round trips over the whole run.
+func (r *Result) curve() plot.Figure {
+	x, y := r.rtt.CurvePoints()
+	return plot.Percentiles("Round-trip time, percentiles of the run", []plot.Series{{Name: "with connection IDs", X: x, Y: y}})
 }
 
 // marks says at each step of the grey line how many sessions the event has cost.

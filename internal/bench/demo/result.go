@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 // Result is the end of a run: the public form, and what its page needs besides.
@@ -12,6 +13,7 @@ type Result struct {
 	v1.Demo
 	planned time.Duration
 	ticks   []tick
+	rtt     *measure.Latency // of clients with connection IDs
 }
 
 // judge says what the run proved. Each condition can fail on its own.

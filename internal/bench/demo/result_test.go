@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/terminal"
+	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/plot"
 )
 
@@ -106,8 +107,10 @@ func TestPageShowsTheContrast(t *testing.T) {
 		r.ticks = append(r.ticks, tick{at: float64(i + 1), rate: 1000, p50: time.Millisecond, p99: 3 * time.Millisecond, sessions: []int{1, 2, 3}, clients: []int{80, 80, 90}, plainLost: uint64(6 * i), plainMade: 233, plainRequests: uint64(500 * i)})
 	}
 	r.Max = 3003
+	r.Command, r.LoadBefore, r.LoadAfter, r.rtt = "weir demo --report d.html", "1 2 3", "4 5 6", measure.NewLatency()
+	r.rtt.Record(7 * time.Millisecond)
 	r.judge()
-	page := r.report(time.Time{}, "")
+	page := r.report(time.Time{}, r.method())
 	lost, ok := page.Figures[0].(plot.Chart)
 	if !ok || lost.Title != "Sessions lost" || len(lost.Series) != 2 || !lost.Series[1].Muted || lost.Series[1].Y[29] != 183 || lost.Series[0].Y[29] != 0 {
 		t.Errorf("%+v", lost)
@@ -119,7 +122,10 @@ func TestPageShowsTheContrast(t *testing.T) {
 	if err := page.WriteHTML(&html); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"3003 ms", "50 clients", "weir nat", "183 of 233", "3 (drained: ", "drain: no new clients for node 3. Lost: 0 sessions with connection IDs, 30 without"} {
+	for _, want := range []string{
+		"weir demo --report d.html", "load average: 1 2 3 before, 4 5 6 after", "percentiles of the run", "p99.9", "3003 ms", "50 clients", "weir nat", "183 of 233",
+		"3 (drained: ", "drain: no new clients for node 3. Lost: 0 sessions with connection IDs, 30 without",
+	} {
 		if !strings.Contains(html.String(), want) {
 			t.Errorf("the page lacks %q", want)
 		}

@@ -236,7 +236,7 @@ func (s *system) finish(ctx context.Context, r *Result, bench client.BenchResult
 	r.Seconds = bench.Elapsed.Seconds()
 	r.Rate = float64(stats.Requests) / max(r.Seconds, 0.001)
 	r.P50, r.P99, r.Max = measure.Millis(bench.RTT.Quantile(0.5)), measure.Millis(bench.RTT.Quantile(0.99)), measure.Millis(bench.RTT.Max())
-	r.Forwarded = total(last.forwarded)
+	r.Forwarded, r.rtt = total(last.forwarded), bench.RTT
 	if n := len(r.ticks); n > 0 {
 		r.Sessions = r.ticks[n-1].sessions // by now the clients have closed theirs
 	}
@@ -319,10 +319,12 @@ func total(values []uint64) (sum uint64) {
 }
 
 // WriteHTML writes the page of the run.
-func (r *Result) WriteHTML(w io.Writer) error {
-	method := fmt.Sprintf("weir demo --clients %d --nodes %d --duration %s --seed %d\n%d weir coap server processes with one worker each, one weir nat process\n"+
+func (r *Result) WriteHTML(w io.Writer) error { return r.report(time.Now(), r.method()).WriteHTML(w) }
+
+// method says how the run was made.
+func (r *Result) method() string {
+	return fmt.Sprintf("%s\nload average: %s before, %s after\nThe same choices again: weir demo --clients %d --nodes %d --duration %s --seed %d\n%d weir coap server processes with one worker each, one weir nat process\n"+
 		"Clients with connection IDs: RFC 7252 timers; each sends its next request when it has the answer.\n"+
 		"Clients without: ACK_TIMEOUT %s, so that they notice a lost session within %.1f s instead of 93 s; a request every %s.\n%s/%s, %d cores, %s",
-		r.Clients, r.Nodes, r.planned, r.Seed, r.Nodes, plainAckTimeout, plainGivesUp.Seconds(), plainPause, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
-	return r.report(time.Now(), method).WriteHTML(w)
+		r.Command, r.LoadBefore, r.LoadAfter, r.Clients, r.Nodes, r.planned, r.Seed, r.Nodes, plainAckTimeout, plainGivesUp.Seconds(), plainPause, runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/cli/measuring"
 	"github.com/weir-lb/weir/internal/terminal"
+	"github.com/weir-lb/weir/internal/testbed/procstat"
 )
 
 func newDemoCommand() *cobra.Command {
@@ -68,10 +69,12 @@ func runDemo(cmd *cobra.Command, cfg demo.Config, report string, asJSON bool) er
 	for cfg.Seed == 0 {
 		cfg.Seed = rand.Uint64() >> 32 // short enough to type
 	}
+	load := procstat.LoadAverage()
 	result, err := demo.Run(cmd.Context(), cfg)
 	if err != nil {
 		return err
 	}
+	result.Command, result.LoadBefore, result.LoadAfter = measuring.TypedCommand(), load, procstat.LoadAverage()
 	if err := measuring.WriteReport(report, result.WriteHTML); err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/testbed/measure"
+	"github.com/weir-lb/weir/internal/testbed/procstat"
 )
 
 // AddRoundFlags adds how often and how long a scenario loads each of its paths.
@@ -65,10 +66,12 @@ func (o *Output) Run(cmd *cobra.Command, row string, run *bench.Run, wrong error
 	if wrong != nil {
 		return cli.UsageError(wrong)
 	}
+	load := procstat.LoadAverage()
 	results, err := Run(cmd, row, run, measureAll)
 	if err != nil {
 		return err
 	}
+	Describe(results, load)
 	switch {
 	case o.AsJSON && slices.ContainsFunc(results, func(r *measure.Result) bool { return r.Latency != nil }):
 		err = json.NewEncoder(cmd.OutOrStdout()).Encode(results) // compact: histograms are long
@@ -81,6 +84,14 @@ func (o *Output) Run(cmd *cobra.Command, row string, run *bench.Run, wrong error
 		return err
 	}
 	return bench.Check(results)
+}
+
+// Describe enters in results what they were made with: the command that was typed, and the load average before and now.
+func Describe(results []*measure.Result, loadBefore string) {
+	command, now := TypedCommand(), procstat.LoadAverage()
+	for _, r := range results {
+		r.Command, r.LoadBefore, r.LoadAfter = command, loadBefore, now
+	}
 }
 
 // IndentNames lays out "name\twhat it is" lines for a help text.

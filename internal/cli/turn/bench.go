@@ -16,6 +16,7 @@ import (
 	"github.com/weir-lb/weir/internal/bench"
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/cli/measuring"
+	"github.com/weir-lb/weir/internal/testbed/procstat"
 )
 
 // turnBenchFlags are the flags of `weir turn bench`.
@@ -125,12 +126,14 @@ func (f *turnBenchFlags) parse() (err error) {
 }
 
 func runTurnBench(cmd *cobra.Command, config bench.TurnConfig, out *measuring.Output) error {
+	load := procstat.LoadAverage()
 	runs, err := measuring.Run(cmd, "", &config.Run, func(ctx context.Context) ([]*bench.TurnRun, error) {
 		return bench.Turn(ctx, config)
 	})
 	if err != nil {
 		return err
 	}
+	measuring.Describe(bench.Results(runs), load)
 	if out.AsJSON {
 		err = json.NewEncoder(cmd.OutOrStdout()).Encode(runs) // compact: histograms are long
 	} else {

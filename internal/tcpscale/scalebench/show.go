@@ -129,23 +129,14 @@ func (r *Result) method() string {
 	return strings.TrimSpace(fmt.Sprintf("%s\n%s\nload average: %s before, %s after", r.Command, r.Machine, r.LoadBefore, r.LoadAfter))
 }
 
-// curveChart is the distribution of round trips: each unit to the right is a tenth of the share that takes longer.
+// curveChart is the distribution of round trips.
 func curveChart(results []*Result) plot.Chart {
-	chart := plot.Chart{
-		Title: "Round trip of heartbeats, percentiles of the run", XLabel: "percentile", YLabel: "ms",
-		Ticks: []plot.Tick{{X: 0.3, Text: "p50"}, {X: 1, Text: "p90"}, {X: 2, Text: "p99"}, {X: 3, Text: "p99.9"}, {X: 4, Text: "p99.99"}, {X: 5, Text: "max"}},
-		Note:  "A logarithmic scale of the share that takes longer.",
-	}
+	var series []plot.Series
 	for _, r := range results {
-		s := plot.Series{Name: r.Path()}
-		if l := r.Client.Heartbeats.RTT; l != nil && l.Count() > 0 {
-			for _, p := range l.Curve() {
-				s.X, s.Y = append(s.X, min(-math.Log10(1-p.Q), 5)), append(s.Y, measure.Millis(p.D))
-			}
-		}
-		chart.Series = append(chart.Series, s)
+		x, y := r.Client.Heartbeats.RTT.CurvePoints()
+		series = append(series, plot.Series{Name: r.Path(), X: x, Y: y})
 	}
-	return chart
+	return plot.Percentiles("Round trip of heartbeats, percentiles of the run", series)
 }
 
 // WriteHTML writes the report: verdict, figures, plots of the run.

@@ -155,6 +155,18 @@ type Percentile struct {
 	D    time.Duration
 }
 
+// CurvePoints are the distribution for a picture: y in milliseconds over x, in which each unit to the right is a tenth of the share
+// that takes longer (p90 is 1, p99 is 2, the longest 5). Both are nil for nothing.
+func (l *Latency) CurvePoints() (x, y []float64) {
+	if l == nil || l.Count() == 0 {
+		return nil, nil
+	}
+	for _, p := range l.Curve() {
+		x, y = append(x, min(-math.Log10(1-p.Q), 5)), append(y, Millis(p.D))
+	}
+	return x, y
+}
+
 // Curve is the distribution from the median to its end, the maximum.
 func (l *Latency) Curve() []Percentile {
 	var all []Percentile

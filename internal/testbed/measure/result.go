@@ -18,6 +18,9 @@ type Result struct {
 	Path       string            // over what, such as "direct", "weir nat", "iptables"; its JSON key is "road", as in v1.BenchResult
 	Parameters map[string]string // knobs of the run
 	Machine    Machine
+	Command    string        // what was typed; empty: not known
+	LoadBefore string        // load average of the machine, of 1, 5 and 15 minutes; empty: not known
+	LoadAfter  string        // the same, at the end
 	Started    time.Time     // wall clock, for people
 	Elapsed    time.Duration // of the measured phase
 	Requests   uint64        // answered
@@ -84,7 +87,7 @@ func (r *Result) MarshalJSON() ([]byte, error) { return json.Marshal(r.Form()) }
 func (r *Result) Form() *v1.BenchResult {
 	form := v1.BenchResult{
 		Format: Format, Scenario: r.Scenario, Path: r.Path, Parameters: r.Parameters, Machine: r.Machine, Started: r.Started,
-		Elapsed: r.Elapsed.Seconds(), Requests: r.Requests, Rate: r.Rate(), Errors: r.Errors, Bytes: r.Bytes,
+		Command: r.Command, LoadBefore: r.LoadBefore, LoadAfter: r.LoadAfter, Elapsed: r.Elapsed.Seconds(), Requests: r.Requests, Rate: r.Rate(), Errors: r.Errors, Bytes: r.Bytes,
 		Latency: r.Latency.Form(), Figures: r.Figures, Series: r.Series,
 	}
 	for _, p := range r.Processes {
@@ -115,7 +118,7 @@ func (r *Result) UnmarshalJSON(data []byte) error {
 	}
 	*r = Result{
 		Scenario: form.Scenario, Path: form.Path, Parameters: form.Parameters, Machine: form.Machine, Started: form.Started,
-		Elapsed: duration(form.Elapsed, time.Second), Requests: form.Requests, Errors: form.Errors, Bytes: form.Bytes,
+		Command: form.Command, LoadBefore: form.LoadBefore, LoadAfter: form.LoadAfter, Elapsed: duration(form.Elapsed, time.Second), Requests: form.Requests, Errors: form.Errors, Bytes: form.Bytes,
 		Latency: latency, Figures: form.Figures, Series: form.Series,
 	}
 	for _, p := range form.Processes {
