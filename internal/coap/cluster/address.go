@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/weir-lb/weir/internal/coap/cluster/membership"
 	"github.com/weir-lb/weir/internal/keyerror"
@@ -42,9 +41,9 @@ func (c *Cluster) spec(cfg *Config) (s membership.Spec, err error) {
 	if !found {
 		return s, keyerror.Errorf("nodes", "there is no node %d", c.self)
 	}
-	if s.Group, err = c.group(cfg.Group); err != nil {
-		return s, err
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), resolveTime)
+	defer cancel()
+	s.Group = c.names.resolve(ctx, c)
 	return s, c.reaches(cfg, &s)
 }
 
@@ -67,39 +66,6 @@ func (c *Cluster) reaches(cfg *Config, s *membership.Spec) error {
 		}
 	}
 	return nil
-}
-
-// resolveTime is how long the names of the group may take to resolve, all together.
-const resolveTime = 10 * time.Second
-
-// group resolves the addresses at which other nodes are searched for: every one that a name has. The own address is left out.
-func (c *Cluster) group(texts []string) (all []netip.AddrPort, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), resolveTime)
-	defer cancel()
-	seen := map[netip.AddrPort]bool{}
-	for i, text := range texts {
-		host, port, err := net.SplitHostPort(text)
-		if err != nil {
-			return nil, keyerror.At(fmt.Sprintf("group[%d]", i), err)
-		}
-		number, err := strconv.ParseUint(port, 10, 16)
-		if err != nil {
-			return nil, keyerror.At(fmt.Sprintf("group[%d]", i), err)
-		}
-		addresses, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-		if err != nil {
-			return nil, keyerror.At(fmt.Sprintf("group[%d]", i), err)
-		}
-		for _, address := range addresses {
-			a := netip.AddrPortFrom(zoneIndex(address.Unmap()), uint16(number))
-			if host == "localhost" && !a.Addr().Is4() || seen[a] || c.isOwn(a) {
-				continue
-			}
-			seen[a] = true
-			all = append(all, a)
-		}
-	}
-	return all, nil
 }
 
 // isOwn reports whether an address is that of the own management socket.

@@ -15,7 +15,7 @@ import (
 )
 
 // Cluster is the cluster as one own node sees it. It implements [engine.Cluster]: the engine's workers call Foreign, Frame, Return
-// and Tick; Stats, Status and Ready may be called from any goroutine.
+// and Tick; Stats, Status and Ready may be called from any goroutine, and Run once.
 type Cluster struct {
 	self      uint32
 	address   netip.AddrPort // of the management socket
@@ -26,6 +26,7 @@ type Cluster struct {
 	mac       bool        // frames carry one
 	log       *slog.Logger
 	targets   targets
+	names     names // of New, then of Run
 
 	view  atomic.Pointer[view]
 	state atomic.Uint32 // membership.State, as announced in pings
@@ -54,7 +55,7 @@ type carrier interface {
 
 var _ engine.Cluster = (*Cluster)(nil)
 
-// New builds the cluster as the own node self sees it and resolves the names of the others, once.
+// New builds the cluster as the own node self sees it and resolves the names of the others: those of Nodes once, for Group see Run.
 func New(cfg Config, self uint32, log *slog.Logger) (*Cluster, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -64,7 +65,7 @@ func New(cfg Config, self uint32, log *slog.Logger) (*Cluster, error) {
 	}
 	c := &Cluster{
 		self: self, backward: cfg.SendsBackward(), strangers: cfg.AcceptStrangers, mac: cfg.UsesMAC(), log: log,
-		open: cfg.Open(),
+		open: cfg.Open(), names: newNames(cfg.Group),
 	}
 	c.targets.list, c.targets.seen.seed = hostAddresses, maphash.MakeSeed()
 	c.targets.refresh(0)

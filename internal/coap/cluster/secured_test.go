@@ -184,8 +184,8 @@ func TestSecuredPair(t *testing.T) {
 	if !w.serves(one, two) || !w.serves(two, one) {
 		t.Fatalf("not served\n%s", one.log.String())
 	}
-	if got := one.status(at(2)); got != "2 up secured=true" {
-		t.Error(got)
+	if got := one.status(at(2)); got != "2 up secured=true" || one.HeaderLength() != 16 {
+		t.Errorf("%s, header of %d bytes", got, one.HeaderLength())
 	}
 	one.foreign(&one.worker, &one.counters[0], 2, record, client)
 	frame := one.sent[0].bytes
@@ -234,6 +234,26 @@ func TestUnsecuredAndWithoutMAC(t *testing.T) {
 				t.Errorf("%s, %s", nodes[0].status(at(2)), nodes[1].status(at(1)))
 			}
 		})
+	}
+}
+
+// Clients and nodes with IPv6 addresses, which may be written as IPv4 ones.
+func TestSecuredIPv6(t *testing.T) {
+	w := &network{t: t}
+	first, second := netip.MustParseAddrPort("[2001:db8::1]:5884"), netip.MustParseAddrPort("[2001:db8::2]:5884")
+	one, two := w.start(1, first, group(second)), w.start(2, second, group(first))
+	w.run(time.Second)
+	for peer, header := range map[string]int{"[2001:db8::9]:40000": 28, "[::ffff:192.0.2.9]:40000": 16} {
+		two.injected = nil
+		one.foreign(&one.worker, &one.counters[0], 2, record, netip.MustParseAddrPort(peer))
+		if len(one.sent) != 1 || len(one.sent[0].bytes) != header+len(record) {
+			t.Fatalf("%s: %+v", peer, one.sent)
+		}
+		w.deliver()
+		want := netip.MustParseAddrPort(peer)
+		if want = netip.AddrPortFrom(want.Addr().Unmap(), want.Port()); len(two.injected) != 1 || two.injected[0].to != want || !bytes.Equal(two.injected[0].bytes, record) {
+			t.Errorf("%s: %+v, %+v", peer, two.injected, two.Stats())
+		}
 	}
 }
 

@@ -293,6 +293,9 @@ func (n *Node) run(ctx context.Context) error {
 	}
 	for _, l := range n.listeners {
 		run(l.uri(), l.serve)
+		if l.cluster != nil {
+			run("cluster of "+l.uri(), l.cluster.Run)
+		}
 		for _, socket := range l.groups {
 			run("multicast at "+socket.conn.LocalAddr().String(), socket.serve)
 		}

@@ -5,7 +5,6 @@ import (
 	"crypto/subtle"
 	"encoding"
 	"hash"
-	"sync"
 	"sync/atomic"
 )
 
@@ -81,28 +80,39 @@ type Keys struct {
 	write    macKey
 	read     [maxSessions]macKey // in the order of of
 	of       []*session
-	received [maxSessions]atomic.Bool // a frame of the session, since Links has looked last
-	digests  sync.Pool                // of *digest
+	received [maxSessions]atomic.Bool  // a frame of the session, since Links has looked last
+	free     [4]atomic.Pointer[digest] // that no worker uses just now
 }
 
+// digest returns one for the caller alone, until it is given back.
 func (k *Keys) digest() *digest {
-	if d, ok := k.digests.Get().(*digest); ok {
-		return d
+	for i := range k.free {
+		if d := k.free[i].Swap(nil); d != nil {
+			return d
+		}
 	}
 	return &digest{sha256: sha256.New()}
+}
+
+func (k *Keys) giveBack(d *digest) {
+	for i := range k.free {
+		if k.free[i].CompareAndSwap(nil, d) {
+			return
+		}
+	}
 }
 
 // Sum returns the code of a frame that has this header, of at most 20 bytes, and this body, of at least 26.
 func (k *Keys) Sum(header, body []byte) [MACLength]byte {
 	d := k.digest()
-	defer k.digests.Put(d)
+	defer k.giveBack(d)
 	return k.write.sum(d, header, body)
 }
 
 // Verify reports whether the code of a frame is right.
 func (k *Keys) Verify(header, code, body []byte) bool {
 	d := k.digest()
-	defer k.digests.Put(d)
+	defer k.giveBack(d)
 	for i := range k.of {
 		want := k.read[i].sum(d, header, body)
 		if subtle.ConstantTimeCompare(want[:], code) == 1 {
