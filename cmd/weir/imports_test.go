@@ -313,6 +313,21 @@ func TestEveryPackageHasAComment(t *testing.T) {
 	}
 }
 
+// A function fits a screen.
+func TestFunctionsAreShort(t *testing.T) {
+	const maximum = 60 // lines
+	eachFile(t, func(_, _ string, file *ast.File, set *token.FileSet) {
+		for _, decl := range file.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok {
+				from, to := set.Position(f.Pos()), set.Position(f.End())
+				if lines := to.Line - from.Line + 1; lines > maximum {
+					t.Errorf("%v: %s has %d lines, the limit is %d: split it", from, f.Name.Name, lines, maximum)
+				}
+			}
+		}
+	})
+}
+
 func isTestHelper(pkg string) bool {
 	parent, base := filepath.Split(pkg)
 	return base != "" && strings.HasSuffix(base, "test") && base == filepath.Base(parent)+"test"

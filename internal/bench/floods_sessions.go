@@ -18,27 +18,13 @@ type sessionsOutcome struct {
 // floodDTLS has clients with connection ids that move, sessions that sleep, and new handshakes.
 func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err error) {
 	uri := "coaps://" + r.entry.String() + "/benchmark?rlen=40"
-	slept := floodSleep
-	if r.config.Quick {
-		slept = time.Second
-	}
-	if r.flood.name != floodIdentity {
-		slept = min(slept, 2*time.Second) // only that flood evicts by idle time
-	}
+	slept := r.sleep()
 	moverCtx, stopMovers := context.WithCancel(ctx)
 	defer stopMovers()
 	wake := slept + r.config.Duration + moveWait
 	sleepers := coapBench(r.config.Binary, uri, floodSleepers, "--requests", "2", "--interval", wake.String(), "--quiet")
 	started := time.Now()
-	moved, woken := make(chan sessionsOutcome, 1), make(chan sessionsOutcome, 1)
-	go func() {
-		stats, err := coapResult(moverCtx, r.Running, r.Host("clients"), r.movers(uri))
-		moved <- sessionsOutcome{stats, err}
-	}()
-	go func() {
-		stats, err := coapResult(ctx, r.Running, r.Host("clients"), sleepers)
-		woken <- sessionsOutcome{stats, err}
-	}()
+	moved, woken := r.begin(moverCtx, r.movers(uri)), r.begin(ctx, sleepers)
 	var cid []byte
 	if r.flood.name == attackForged {
 		if err := programs.Sleep(ctx, 2*moveRetry+time.Second); err != nil { // the sleepers have fallen silent: it is one of the movers
@@ -77,6 +63,27 @@ func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err
 	m := <-moved
 	r.countSessions(&m.stats, <-woken, handshakes)
 	return offered, reached, m.err
+}
+
+// sleep is how long sessions have been silent when the flood begins.
+func (r *floodRun) sleep() time.Duration {
+	switch {
+	case r.config.Quick:
+		return time.Second
+	case r.flood.name != floodIdentity:
+		return min(floodSleep, 2*time.Second) // only that flood evicts by idle time
+	}
+	return floodSleep
+}
+
+// begin runs CoAP clients; the channel has their outcome at their end.
+func (r *floodRun) begin(ctx context.Context, cmd *exec.Cmd) <-chan sessionsOutcome {
+	outcome := make(chan sessionsOutcome, 1)
+	go func() {
+		stats, err := coapResult(ctx, r.Running, r.Host("clients"), cmd)
+		outcome <- sessionsOutcome{stats, err}
+	}()
+	return outcome
 }
 
 // movers is the command of clients that change their address again and again.

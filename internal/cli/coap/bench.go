@@ -63,19 +63,7 @@ The exit code is 1 if a request or a session was lost or a request failed, or, w
 		RunE: func(cmd *cobra.Command, args []string) error { return runCoapBench(cmd, args[0], &f) },
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&f.load.Clients, "clients", 5, "number of clients")
-	flags.IntVar(&f.load.Requests, "requests", 0, "requests per client (default 100, without limit when --duration is given)")
-	cli.DurationVar(flags, &f.load.Duration, "duration", 0, "stop after this time")
-	flags.BoolVar(&f.load.NoStop, "no-stop", false, "after an error wait a second and go on, with a new handshake if the session is lost")
-	flags.BoolVar(&f.load.NON, "non", false, "non-confirmable requests")
-	flags.IntVar(&f.payload, "payload-size", 40, "bytes of payload in a request")
-	flags.StringVar(&f.sockets, "sockets", string(client.SocketsEach), "each: a source port per client; shared: 16 clients share one")
-	flags.IntVar(&f.load.Workers, "workers", 0, "workers (default one per core)")
-	flags.StringVar(&f.mode, "mode", string(client.ModeRequest), "what a client does: request, observe, reverse-request or reverse-observe")
-	flags.IntVar(&f.load.BlockSize, "block-size", 0, "send payloads and fetch responses in blocks of so many bytes, 16 to 1024, over TCP also a multiple of 1024 (BERT; default: a message each)")
-	cli.DurationVar(flags, &f.load.NotifyEvery, "notify-every", 0, "with --mode reverse-observe: between two notifications (default: when the one before was acknowledged)")
-	flags.IntVar(&f.load.HandshakeEvery, "handshake-every", 0, "make a new session after so many requests (default never)")
-	flags.BoolVar(&f.load.Resume, "resume", false, "resume the session before, where there is one")
+	f.addRequests(flags)
 	f.securityFlags.add(flags)
 	cli.DurationVar(flags, &f.load.RebindEvery, "rebind-every", 0, "change the clients' source ports at this interval (default never)")
 	flags.StringSliceVar(&f.from, "from", nil, "local addresses of the clients; each change takes the next (default: the kernel chooses)")
@@ -90,6 +78,23 @@ The exit code is 1 if a request or a session was lost or a request failed, or, w
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, cli.QuietUsage)
 	flags.BoolVar(&f.allowErrors, "allow-errors", false, "exit with 0 also after lost or failed requests")
 	return cmd
+}
+
+// addRequests adds what the clients request.
+func (f *coapBenchFlags) addRequests(flags *pflag.FlagSet) {
+	flags.IntVar(&f.load.Clients, "clients", 5, "number of clients")
+	flags.IntVar(&f.load.Requests, "requests", 0, "requests per client (default 100, without limit when --duration is given)")
+	cli.DurationVar(flags, &f.load.Duration, "duration", 0, "stop after this time")
+	flags.BoolVar(&f.load.NoStop, "no-stop", false, "after an error wait a second and go on, with a new handshake if the session is lost")
+	flags.BoolVar(&f.load.NON, "non", false, "non-confirmable requests")
+	flags.IntVar(&f.payload, "payload-size", 40, "bytes of payload in a request")
+	flags.StringVar(&f.sockets, "sockets", string(client.SocketsEach), "each: a source port per client; shared: 16 clients share one")
+	flags.IntVar(&f.load.Workers, "workers", 0, "workers (default one per core)")
+	flags.StringVar(&f.mode, "mode", string(client.ModeRequest), "what a client does: request, observe, reverse-request or reverse-observe")
+	flags.IntVar(&f.load.BlockSize, "block-size", 0, "send payloads and fetch responses in blocks of so many bytes, 16 to 1024, over TCP also a multiple of 1024 (BERT; default: a message each)")
+	cli.DurationVar(flags, &f.load.NotifyEvery, "notify-every", 0, "with --mode reverse-observe: between two notifications (default: when the one before was acknowledged)")
+	flags.IntVar(&f.load.HandshakeEvery, "handshake-every", 0, "make a new session after so many requests (default never)")
+	flags.BoolVar(&f.load.Resume, "resume", false, "resume the session before, where there is one")
 }
 
 // addServerPID adds the flag that bench and bench-all share.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/coap/node"
@@ -80,6 +81,20 @@ nodes send each other; without it a management address without a host is bound t
 	flags.StringSliceVar(&f.trusted, "trusted", nil, "prefixes whose plain CoAP requests are answered in full without proof of their address, such as 10.0.0.0/8")
 	cli.DurationVar(flags, &f.server.SessionIdle, "session-idle", 0, "close DTLS sessions that have been silent for so long (default never)")
 	cli.DurationVar(flags, &f.server.DrainTimeout, "drain-timeout", 0, "after SIGTERM without --state end DTLS sessions one after the other within this time (default at once)")
+	f.addKeys(flags)
+	flags.IntVar(&f.server.BlockSize, "block-size", 0, "longest payload of a message in bytes, a power of two of 16 to 1024 (default 1024, with --plugtest 64)")
+	flags.BoolVar(&f.multicast, "multicast", false, "answer discovery at the multicast groups 224.0.1.187, ff02::fd and ff05::fd too, on the ports of --listen")
+	flags.StringSliceVar(&f.groups.Interfaces, "multicast-interface", nil, "join the groups only on these interfaces; implies --multicast")
+	cli.DurationVar(flags, &f.groups.Leisure, "leisure", 0, "answers to a group leave at a random time within this (default 5s); implies --multicast")
+	f.californium.add(flags)
+	f.serve.Add(cmd, cli.CoapPart())
+	f.handover.Add(cmd, "DTLS sessions", "the DTLS sessions, which a start after the end of every process goes on with: their keys are in it, so it belongs on a tmpfs")
+	flags.BoolVar(&f.check, "check", false, "check configuration and credentials, open nothing")
+	return cmd
+}
+
+// addKeys adds what the server and its clients prove who they are with.
+func (f *coapServerFlags) addKeys(flags *pflag.FlagSet) {
 	flags.StringVar(&f.server.PSKFile, "psk-file", "", "file of IDENTITY=BASE64 or IDENTITY=:0xHEX lines, or a device store of Californium (.psk= and .rpk= lines); read again on SIGHUP and, up to 1 MiB, when it changes")
 	flags.StringVar(&f.server.Certificate, "certificate", "", "PEM file of the certificate chain for DTLS and TLS; read again with the PSK file")
 	flags.StringVar(&f.server.PrivateKey, "private-key", "", "PEM file of its private key; without --certificate a raw public key")
@@ -92,15 +107,6 @@ nodes send each other; without it a management address without a host is bound t
 	flags.BoolVar(&f.noResumption, "no-resumption", false, "clients cannot resume DTLS sessions")
 	flags.StringVar(&f.server.TicketSecrets, "ticket-secrets", "", "file of secrets that seal DTLS session tickets, 32 bytes a line in base64, the newest first, read again on SIGHUP and when it changes: nodes with the same file resume each other's sessions, also after a restart")
 	flags.BoolVar(&f.demo, "demo-credentials", false, "accept the sandbox identities in addition to --psk-file or --private-key")
-	flags.IntVar(&f.server.BlockSize, "block-size", 0, "longest payload of a message in bytes, a power of two of 16 to 1024 (default 1024, with --plugtest 64)")
-	flags.BoolVar(&f.multicast, "multicast", false, "answer discovery at the multicast groups 224.0.1.187, ff02::fd and ff05::fd too, on the ports of --listen")
-	flags.StringSliceVar(&f.groups.Interfaces, "multicast-interface", nil, "join the groups only on these interfaces; implies --multicast")
-	cli.DurationVar(flags, &f.groups.Leisure, "leisure", 0, "answers to a group leave at a random time within this (default 5s); implies --multicast")
-	f.californium.add(flags)
-	f.serve.Add(cmd, cli.CoapPart())
-	f.handover.Add(cmd, "DTLS sessions", "the DTLS sessions, which a start after the end of every process goes on with: their keys are in it, so it belongs on a tmpfs")
-	flags.BoolVar(&f.check, "check", false, "check configuration and credentials, open nothing")
-	return cmd
 }
 
 func runCoapServer(cmd *cobra.Command, f *coapServerFlags) error {
