@@ -2,6 +2,7 @@ package coap
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -15,6 +16,7 @@ import (
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/coap/client"
+	"github.com/weir-lb/weir/internal/terminal"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
@@ -176,11 +178,22 @@ func (f *coapBenchFlags) progress(out io.Writer, begun time.Time) func(client.Sn
 		if s.Period >= time.Second/2 || lines == 0 {
 			lines++
 			if f.lines == "original" {
-				fmt.Fprintf(out, "[%04d]: ", lines)
+				fmt.Fprintf(out, "[%04d]: %s\n", lines, s.Line())
+				return
 			}
-			fmt.Fprintln(out, s.Line())
+			_ = writeLines(out, s.Line()) // where it cannot be written, the result says so
 		}
 	}
+}
+
+// writeLines writes lines, each filled to the width of a terminal that is narrower.
+func writeLines(out io.Writer, text string) error {
+	for line := range strings.Lines(text) {
+		if err := terminal.Prose(out, strings.TrimSuffix(line, "\n")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // sampleOf is the public form of a snapshot.
@@ -208,7 +221,8 @@ func runCoapBench(cmd *cobra.Command, uri string, f *coapBenchFlags) error {
 		err = json.NewEncoder(cmd.OutOrStdout()).Encode(benchResult(uri, f, begun, &result))
 	} else {
 		fmt.Fprintln(out)
-		err = result.Print(out)
+		var text strings.Builder
+		err = errors.Join(result.Print(&text), writeLines(out, text.String()))
 	}
 	if s := &result.Stats; err == nil && !f.allowErrors && failed(&f.load, s) {
 		return fmt.Errorf("%d requests lost, %d failed, %d sessions lost, %d handshakes failed", s.Lost, s.Failed, s.LostSessions, s.HandshakeErrors)
