@@ -27,6 +27,7 @@ type etsiPeer struct {
 	start  func(t *testing.T) (plain, secure string)
 	config check.Config // without URI
 	frail  bool         // it does not survive each case of OBS: each has a server of its own
+	only   []string     // groups; nil: all
 }
 
 // The page says for each case what Weir's checker finds in other people's servers.
@@ -47,9 +48,12 @@ func TestVerdictsOfThePage(t *testing.T) {
 		"libcoap": {3, startLibcoapExample, check.Config{
 			Paths:    map[string]string{"/obs": "/time", "/obs-non": "/time", "/separate": "/async?1"},
 			Security: client.Security{Identity: "Client_identity", Secret: []byte("secretPSK")},
-		}, true},
-		"aiocoap":     {4, startAiocoap, check.Config{}, true},
-		"Californium": {5, startCaliforniumPlugtest, check.Config{}, false},
+		}, true, nil},
+		"aiocoap":     {4, startAiocoap, check.Config{}, true, nil},
+		"Californium": {5, startCaliforniumPlugtest, check.Config{}, false, nil},
+		"aiocoap example": {6, startAiocoapExample, check.Config{Paths: map[string]string{
+			"/test": "/other/block", "/large": "/other/block", "/validate": "/other/block", "/separate": "/other/separate",
+		}}, false, []string{"CORE", "LINK", "BLOCK"}}, // it has one resource to observe, and the library is that of the other column
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -75,6 +79,9 @@ func (p *etsiPeer) compare(t *testing.T, page *verdicts) {
 	}
 	if rest != nil {
 		runs = append(runs, rest)
+	}
+	if p.only != nil {
+		runs = [][]string{p.only}
 	}
 	for _, only := range runs {
 		t.Run(only[0], func(t *testing.T) {
@@ -212,6 +219,14 @@ func startAiocoap(t *testing.T) (plain, secure string) {
 	t.Helper()
 	address, host, port := serverAddress(t)
 	startPython(t, "aiocoap_plugtest.py", host, port)
+	return "coap://" + address, ""
+}
+
+// startAiocoapExample starts the server that aiocoap's source package has as an example; without DTLS.
+func startAiocoapExample(t *testing.T) (plain, secure string) {
+	t.Helper()
+	address, host, port := serverAddress(t)
+	startPython(t, "aiocoap_example.py", host, port)
 	return "coap://" + address, ""
 }
 
