@@ -138,6 +138,7 @@ func privilegedRuns() map[string][]privileged {
 		},
 		"weir lb rules --print": {{args: "lb rules -c DIR/mark.yaml --print"}},
 		"weir nat":              {{args: "nat 127.0.0.1:7000 127.0.0.1:7001 --admin unix:DIR/nat", serves: "UDP 127.0.0.1:7000 to"}},
+		privilege.NATOffload:    {{args: "nat 127.0.0.1:7000 127.0.0.1:7001 --offload tcx --admin unix:DIR/nat", serves: "UDP 127.0.0.1:7000 to"}},
 		"weir coap server":      {{args: coap, serves: listening}},
 		"weir coap get":         {{args: "coap get coaps://127.0.0.1:5784/context", with: coap, says: listening}},
 		"weir coap bench":       {{args: "coap bench coaps://127.0.0.1:5784/benchmark --clients 2 --requests 5", with: coap, says: listening}},

@@ -87,7 +87,10 @@ func Dump(ctx context.Context, config DumpConfig) (results []*measure.Result, er
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	if err := privileged(); err != nil {
+	if err := netlab.Privileged(); err != nil {
+		return nil, fmt.Errorf("needs root: %w", err)
+	}
+	if err := programs.SweepPins(); err != nil {
 		return nil, err
 	}
 	var targets []floodTarget
@@ -240,8 +243,12 @@ func (r *dumpRun) lossesNow() (all netLosses, err error) {
 		}
 	}
 	if r.target.marks {
-		if all["full queue of netfilter"], err = queueDrops(r.Lab.Namespace("middle")); err != nil {
+		rows, err := readQueues(r.Lab.Namespace("middle"))
+		if err != nil {
 			return nil, err
+		}
+		for _, row := range rows {
+			all["full queue of netfilter"] += uint64(row.queueDrops) + uint64(row.userDrops)
 		}
 	}
 	return all, nil

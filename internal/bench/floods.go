@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/testbed/measure"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
 	"github.com/weir-lb/weir/internal/testbed/programs"
 )
@@ -222,7 +223,10 @@ func Floods(ctx context.Context, config FloodsConfig) (results []*measure.Result
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	if err := privileged(); err != nil {
+	if err := netlab.Privileged(); err != nil {
+		return nil, fmt.Errorf("needs root: %w", err)
+	}
+	if err := programs.SweepPins(); err != nil {
 		return nil, err
 	}
 	cells := config.cells()

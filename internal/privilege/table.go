@@ -21,6 +21,7 @@ const (
 	LBTrace      = "weir lb trace"
 	LBRules      = "weir lb rules --apply, --remove"
 	LBDecap      = "weir lb decap"
+	NATOffload   = "weir nat --offload tcx"
 	TurnOffload  = "weir turn gateway with offload"
 	Doctor       = "weir doctor"
 
@@ -69,6 +70,7 @@ func Commands() []Command {
 		{Name: "weir lb status, show, flows, drain, undrain, down, up"},
 		{Name: "weir lb rules --print"},
 		{Name: "weir nat"},
+		{Name: NATOffload, Needs: []Need{load, {network, "attach programs"}, pointers}},
 		{Name: "weir coap server", Keys: true},
 		{Name: "weir coap get", Keys: true},
 		{Name: "weir coap bench", Keys: true},

@@ -11,6 +11,7 @@ func Family() cli.Family {
 
 func natValues() map[string][]string {
 	return map[string][]string{
-		"--affinity": {"flow", "source"},
+		"--affinity":         {"flow", "source"},
+		"weir nat --offload": {offloadAuto, offloadTCX, offloadNone},
 	}
 }

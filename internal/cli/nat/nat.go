@@ -40,6 +40,7 @@ type natFlags struct {
 	affinity           string
 	cidLength          int
 	nodes              []uint
+	offload            string
 	json, quiet        bool
 }
 
@@ -56,6 +57,9 @@ also follow the destinations.
 
 Destinations are watched: one that answers nothing is stale, its clients move with their next datagram, and after
 --destination-timeout one of them tries it again.
+
+With the privileges for it (docs/privileges.md), established flows are forwarded in the kernel, by a program in front of the
+sockets; new flows, time-outs, faults and the console stay in user space. --offload none turns that off.
 
 Commands are read from standard input, line by line: help lists them. On a terminal there is editing, history (arrow keys)
 and completion (tab). The end of the input does not end the program. The same commands work over --admin, as root:
@@ -88,6 +92,7 @@ curl --unix-socket /run/weir/nat.sock --data-binary info http://localhost/consol
 	cli.OldFlag(cmd, "nodes", "", "node-ids")
 	flags.IntVar(&c.Workers, "workers", 0, "workers (default one per core)")
 	flags.BoolVar(&c.Unconnected, "count-strays", false, "count replies from elsewhere also without --reverse; costs some speed")
+	flags.StringVar(&f.offload, "offload", offloadAuto, "forward established flows in the kernel: auto (where that is possible), tcx (or fail), none")
 	flags.BoolVar(&f.json, "json", false, "print the statistics as JSON at the end; console answers go to standard error")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, cli.QuietUsage)
 	f.ServeFlags.Add(cmd, cli.NATPart())
@@ -150,6 +155,8 @@ func (f *natFlags) check() (err error) {
 		return fmt.Errorf("--affinity %q: write flow or source", f.affinity)
 	}
 	switch {
+	case f.offload != offloadAuto && f.offload != offloadTCX && f.offload != offloadNone:
+		return fmt.Errorf("--offload %q: write auto, tcx or none", f.offload)
 	case f.cidLength < 0 || f.cidLength > cid.MaxLength:
 		return fmt.Errorf("--cid-length %d: write 1 to %d bytes, or 0 for none", f.cidLength, cid.MaxLength)
 	case f.cidLength == 0 && len(f.nodes) > 0:
@@ -197,11 +204,11 @@ func runNAT(cmd *cobra.Command, f *natFlags, listen, destinations []string) erro
 	config := f.config
 	config.Log = log
 	config.OnLiveness = balancing.Liveness(&loop, log)
-	datapath, err := balancing.OpenUDP(config)
+	datapath, closeAll, err := openDatapath(config, f.offload, log)
 	if err != nil {
-		return cli.UsageError(err)
+		return err
 	}
-	defer datapath.Close()
+	defer closeAll()
 	// The loop's log about generations is for services; here the console answers.
 	loop = control.New(datapath, control.Options{Log: slog.New(levelHandler{log.Handler(), slog.LevelWarn})})
 	if err := loop.SetSpec(spec); err != nil {

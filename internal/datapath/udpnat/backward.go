@@ -45,6 +45,9 @@ func (w *worker) readEntry(e *entry, now time.Duration) {
 			w.prove(e)
 		}
 	}
+	if !first {
+		w.offer(e, now)
+	}
 	if w.faults.on && w.faults.onBackward() == lost {
 		w.counters.LostBackward++
 		w.engine.Count(lb.ReasonFault, nil)

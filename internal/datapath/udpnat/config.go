@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/weir-lb/weir/internal/datapath/kernelnat"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -48,6 +49,9 @@ type Config struct {
 	Faults Faults
 	// ReadBuffer is the kernel's receive buffer of each VIP socket in bytes; default 4 MiB.
 	ReadBuffer int
+	// Offload forwards established flows in the kernel, in front of user space; nil: user space forwards everything. The
+	// caller closes it after Close.
+	Offload *kernelnat.Table
 	// Log receives warnings for the operator, rate-limited. Default: nothing is logged.
 	Log *slog.Logger
 	// Now is the clock, any monotonic offset. Default: time since Open. It is called by several goroutines.

@@ -78,6 +78,8 @@ func (s *Stats) rows() [][2]string {
 		{"forwarded bytes", c.ForwardedBytes},
 		{"backwarded", c.Backwarded},
 		{"backwarded bytes", c.BackwardedBytes},
+		{"in the kernel, forwarded", c.OffloadForwarded},
+		{"in the kernel, backwarded", c.OffloadBackwarded},
 		{"no DTLS, filtered", c.Filtered},
 		{"lost forward", c.LostForward},
 		{"lost backward", c.LostBackward},

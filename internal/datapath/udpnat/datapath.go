@@ -26,6 +26,7 @@ type Datapath struct {
 	limit   atomic.Int64 // on entries
 	scarce  atomic.Int64 // number of entries when descriptors or ports ran out; 0: they did not run out
 	view    atomic.Pointer[view]
+	offload offload
 	revived chan struct{}
 
 	mu      sync.Mutex // guards what follows, and serializes requests to workers
@@ -49,7 +50,9 @@ func Open(config Config) (*Datapath, error) {
 	d := &Datapath{
 		config: config, reverse: config.Reverse, faults: config.Faults,
 		groups: map[netip.AddrPort]*udpio.Group{}, revived: make(chan struct{}, 1), reported: map[lb.Target]bool{},
+		offload: newOffload(config.Offload),
 	}
+	d.offload.suspend(config.Faults)
 	d.group = workers.New[*worker](&d.mu, workers.Limits{})
 	d.watch = watch{
 		timeout: config.BackendTimeout, limit: int64(config.UnansweredLimit), after: config.UnansweredAfter,
@@ -128,6 +131,7 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	d.view.Store(next)
 	d.limit.Store(int64(cmp.Or(d.config.MaxEntries, s.Limits.Flows)))
 	d.doLocked(func(w *worker) { w.apply(next, gone) })
+	d.offload.advance() // flows whose backend may get no more datagrams move with their next one
 	for at, group := range gone {
 		delete(d.groups, at)
 		_ = group.Close()
@@ -137,7 +141,11 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	}
 	d.watch.know(next)
 	d.watch.retain(func(dest *destination) bool {
-		return dest.usage.Load() > 0 || next.serving(dest) != nil
+		kept := dest.usage.Load() > 0 || next.serving(dest) != nil
+		if !kept {
+			d.offload.free(dest)
+		}
+		return kept
 	})
 	return nil
 }
@@ -286,6 +294,7 @@ func (d *Datapath) observe(ctx context.Context) {
 		case <-ticker.C:
 		}
 		now := d.config.Now()
+		d.countOffload(now)
 		d.judge(now)
 		if now >= nextLog {
 			nextLog = now + logInterval

@@ -56,6 +56,8 @@ type destination struct {
 	refused    atomic.Int64 // ICMP refusals, and sends the kernel refused, since the last reply
 	lastReply  atomic.Int64 // 0: none yet
 	changed    atomic.Int64 // when state changed
+
+	offloaded offloaded // guarded by offload.mu
 }
 
 func (d *destination) is(s BackendState) bool { return BackendState(d.state.Load()) == s }
@@ -67,6 +69,17 @@ func (d *destination) forwarded(now time.Duration, known bool) {
 		d.since.Store(int64(now))
 	}
 	if known && d.missed.Add(1) == 1 {
+		d.missedFrom.Store(int64(now))
+	}
+}
+
+// unansweredInKernel counts datagrams of known flows that the kernel sent to the destination since the last time, without an
+// answer.
+func (d *destination) unansweredInKernel(now time.Duration, n int64) {
+	if d.unanswered.Add(n) == n {
+		d.since.Store(int64(now))
+	}
+	if d.missed.Add(n) == n {
 		d.missedFrom.Store(int64(now))
 	}
 }

@@ -22,6 +22,10 @@
 // so that junk, which no server answers, takes no backend down; a flow that never had an answer moves by itself, twice as
 // often as there are backends. Where no backend of a service ever answered, only refusals count: its flows are one-way.
 //
+// With Config.Offload the kernel forwards the datagrams of answered entries (package kernelnat). Whatever changes decisions (a
+// snapshot, routes) ends the epoch of all of them: the next datagram of each goes through steering, and the answer to it hands the
+// entry to the kernel again. Changes of one entry's socket or backend take it out of the kernel first.
+//
 // Limits: datagrams up to 65,507 bytes pass whole. MaxEntries bounds the entries; past it new flows are dropped, so that
 // a flood takes no living client's entry. Past the process's descriptors or ports, the oldest entry that was idle for a
 // second gives way, else the new flow is dropped. All are counted and logged. Datagrams held back for reordering are

@@ -37,6 +37,17 @@ type entry struct {
 	missed     int32
 	moves      int32 // moves in search of a backend that answers
 	missedFrom time.Duration
+
+	// steered is the epoch of Config.Offload in which steering decided about the entry's last datagram; 0: none.
+	steered uint32
+	// kernel is the entry's id in Config.Offload, 0: it is not there; entered the epoch of it, place the entry's index in
+	// worker.inKernel. repliesOnly: user space forwards what the client sends.
+	kernel      uint32
+	entered     uint32
+	place       int32
+	repliesOnly bool
+	offerAfter  time.Duration // the kernel refused the entry
+
 	prev, next *entry // by last, oldest first
 }
 
@@ -260,6 +271,7 @@ func isExhaustion(err error) bool {
 
 // close removes an entry with its socket and its flow.
 func (w *worker) close(e *entry) {
+	w.withdraw(e, w.dp.config.Now())
 	w.drop(e.key)
 	w.table.remove(e)
 	e.socket.Close()
@@ -272,6 +284,7 @@ func (w *worker) close(e *entry) {
 
 // retarget binds an entry to another destination. The outgoing port stays if the address family allows it.
 func (w *worker) retarget(e *entry, dest *destination) error {
+	w.withdraw(e, w.dp.config.Now())
 	if !e.socket.Reaches(dest.addr) {
 		if err := w.redial(e, dest.addr); err != nil {
 			return err
@@ -311,6 +324,7 @@ func (w *worker) moveUnanswered(e *entry, now time.Duration) {
 
 // redial gives an entry a new socket, so that the backends see a new address.
 func (w *worker) redial(e *entry, to netip.AddrPort) error {
+	w.withdraw(e, w.dp.config.Now())
 	socket, err := udpio.Dial(to, w.connected)
 	if err != nil {
 		w.counters.Exhausted++
@@ -331,6 +345,9 @@ func (w *worker) expire(now time.Duration) {
 		next := e.next
 		if now-e.last < w.shortestIdle {
 			return
+		}
+		if now-e.last >= e.idle {
+			w.noteUse(e, now) // the last look may be a second ago
 		}
 		if now-e.last >= e.idle {
 			w.counters.Expired++

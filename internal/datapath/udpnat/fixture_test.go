@@ -87,6 +87,7 @@ type fixture struct {
 
 // advance moves the clock and lets every worker see it.
 func (f *fixture) advance(d time.Duration) {
+	f.datapath.Stats() // what the kernel forwarded until now
 	f.clock.now.Add(int64(d))
 	f.datapath.Stats()
 }
@@ -120,6 +121,7 @@ func start(t testing.TB, config udpnat.Config, backends int, changes ...func(*lb
 			t.Error(err)
 		}
 	}
+	offloaded(t, &config)
 	var err error
 	if f.datapath, err = udpnat.Open(config); err != nil {
 		t.Fatal(err)

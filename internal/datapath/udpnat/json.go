@@ -14,6 +14,10 @@ func (s *Stats) JSON() v1.NATStats {
 		Generation: s.Generation, Entries: s.Entries, Proven: s.Proven, MaxEntries: s.MaxEntries, Reverse: s.Reverse,
 		Counters: v1.NATCounters(s.Counters), Reasons: s.Reasons, Faults: s.Faults.json(), Listeners: s.Listeners,
 	}
+	if s.Offload != nil {
+		offload := v1.NATOffload(*s.Offload)
+		form.Offload = &offload
+	}
 	if s.Backends != nil {
 		form.Backends = make([]v1.NATBackend, len(s.Backends))
 	}

@@ -125,6 +125,7 @@ func (d *Datapath) SetReverse(on bool) {
 		w.reverse = on
 		w.connected = !on && !d.config.Unconnected
 		w.eachEntry(func(e *entry) {
+			w.withdraw(e, d.config.Now())
 			if e.socket.Connected() != w.connected && e.socket.Retarget(e.dest.addr, w.connected) != nil {
 				w.close(e)
 			}
@@ -137,8 +138,12 @@ func (d *Datapath) SetFaults(f Faults) error {
 	if err := f.validate(); err != nil {
 		return err
 	}
-	d.do(func(w *worker) {
-		d.faults = f
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.offload.suspend(d.faults, f)
+	defer d.offload.suspend(f)
+	d.faults = f
+	d.doLocked(func(w *worker) {
 		before := w.faults
 		w.faults = newFaultState(f, w.id)
 		w.faults.held, w.faults.heldBytes, w.faults.heldCount = before.held, before.heldBytes, before.heldCount
@@ -169,10 +174,12 @@ func (d *Datapath) Stats() Stats {
 	}
 	d.mu.Lock()
 	s.Reverse, s.Faults = d.reverse, d.faults
+	d.countOffload(d.config.Now())
 	d.doLocked(func(w *worker) {
 		metrics.Add(&s.Counters, &w.counters)
 		s.addSteering(w.engine)
 	})
+	d.offload.addTo(&s)
 	s.pause = d.pause
 	s.Counters.BackendTimeouts = d.fallen
 	for at, group := range d.groups {
@@ -257,9 +264,13 @@ func (d *Datapath) Entries(limit int) []Entry {
 				continue
 			}
 			outgoing, _ := e.socket.LocalAddr()
+			idle := now - e.last
+			if e.kernel != 0 {
+				idle = min(idle, d.offload.table.Idle(e.kernel))
+			}
 			step = append(step, Entry{
 				Client: e.client, VIP: e.key.Destination(), Outgoing: outgoing, Backend: e.dest.target,
-				Addr: e.dest.addr, Idle: now - e.last,
+				Addr: e.dest.addr, Idle: idle, InKernel: e.kernel != 0,
 			})
 		}
 		if end == w.table.tokens.Size() {

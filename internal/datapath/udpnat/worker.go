@@ -58,6 +58,9 @@ type worker struct {
 	nextRoom     time.Duration
 	beyond       bool // this worker exceeds the bound by one entry, see admit
 
+	inKernel []*entry // those in Config.Offload, in no order
+	noted    int      // noteUse was called for so many of them in this pass
+
 	// This cache saves a look-up in the watch when consecutive datagrams have the same backend.
 	lastBackend *lb.Backend
 	lastDest    *destination
@@ -91,6 +94,9 @@ func (w *worker) run() error {
 
 // pollTimeout is how long the loop may sleep.
 func (w *worker) pollTimeout() time.Duration {
+	if w.noted < len(w.inKernel) {
+		return 0
+	}
 	if len(w.faults.held) == 0 {
 		return idleInterval
 	}
@@ -107,10 +113,12 @@ func (w *worker) runDue(now time.Duration) {
 		w.steer(d.listener, d.client, d.local, d.payload, now)
 	}
 	w.relieve()
+	w.noteUses(now)
 	if now < w.nextExpiry {
 		return
 	}
 	w.nextExpiry = now + max(10*time.Millisecond, min(idleInterval, w.shortestIdle/4))
+	w.noted = 0
 	w.expire(now)
 	w.engine.Expire(now, batchSize)
 }
@@ -197,6 +205,7 @@ func (w *worker) steer(l *listener, client netip.AddrPort, local netip.Addr, pay
 		w.engine.Count(lb.ReasonFlowTableFull, nil)
 		return
 	}
+	epoch := w.dp.offload.epoch() // first: it may end while steering decides
 	d := w.engine.Datagram(key, payload, now)
 	if d.Action != lb.Forward {
 		w.counters.Undecided++
@@ -224,6 +233,7 @@ func (w *worker) steer(l *listener, client netip.AddrPort, local netip.Addr, pay
 		}
 		e.service, e.idle = d.Service.Name, d.Service.Timeouts.UDP // the VIP may belong to another service now
 	}
+	e.steered = epoch
 	w.transmit(e, payload, now)
 }
 

@@ -56,13 +56,13 @@ func (o *Relay) add(c Channel) (uint32, error) {
 		return 0, fmt.Errorf("%w: %w", ErrUnsuited, err)
 	}
 	now := time.Now()
-	id, ok := o.ids.take(now)
+	id, ok := o.ids.Take(now)
 	if !ok {
 		return 0, fmt.Errorf("%w (%d channels)", ErrFull, o.config.MaxChannels)
 	}
 	bucket, err := o.join(&c, now)
 	if err != nil {
-		o.ids.give(id, time.Time{})
+		o.ids.Give(id, time.Time{})
 		return 0, err
 	}
 	r := &relayed{bucket: bucket, allocation: c.Allocation}
@@ -159,7 +159,7 @@ func (o *Relay) join(c *Channel, now time.Time) (uint32, error) {
 	}
 	s := o.shares[c.Allocation]
 	if s == nil {
-		bucket, ok := o.buckets.take(now)
+		bucket, ok := o.buckets.Take(now)
 		if !ok {
 			return 0, fmt.Errorf("%w (%d limits)", ErrFull, o.config.MaxChannels)
 		}
@@ -178,7 +178,7 @@ func (o *Relay) leave(r *relayed, now time.Time) {
 	}
 	if s.users--; s.users == 0 {
 		delete(o.shares, r.allocation)
-		o.buckets.give(s.bucket, now)
+		o.buckets.Give(s.bucket, now)
 	}
 }
 
@@ -191,7 +191,7 @@ func (o *Relay) forget(id uint32, r *relayed, keys int, now time.Time) {
 		maps.StoreByte(&o.tables.entries[2*id+uint32(direction)].State, bpf.EntryOff)
 	}
 	o.leave(r, now)
-	o.ids.give(id, now)
+	o.ids.Give(id, now)
 }
 
 // Permit says whether the peer may send to the client (its permission, RFC 8656 section 9).
@@ -250,35 +250,3 @@ func (o *Relay) traffic(index uint32) (t Traffic) {
 	}
 	return t
 }
-
-// quarantine hands out numbers from 1; one that was given back rests, for a program that is still under way may read what it
-// stands for.
-type quarantine struct {
-	fresh, end uint32
-	resting    []rest // oldest first
-}
-
-type rest struct {
-	number uint32
-	since  time.Time
-}
-
-const rested = time.Second
-
-func newQuarantine(size int) *quarantine { return &quarantine{fresh: 1, end: uint32(size) + 1} }
-
-func (q *quarantine) take(now time.Time) (uint32, bool) {
-	if len(q.resting) > 0 && now.Sub(q.resting[0].since) >= rested {
-		n := q.resting[0].number
-		q.resting = q.resting[1:]
-		return n, true
-	}
-	if q.fresh == q.end {
-		return 0, false
-	}
-	q.fresh++
-	return q.fresh - 1, true
-}
-
-// give takes a number back; with the zero time, one that was never used.
-func (q *quarantine) give(n uint32, now time.Time) { q.resting = append(q.resting, rest{n, now}) }

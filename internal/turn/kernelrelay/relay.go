@@ -96,8 +96,8 @@ type Relay struct {
 	objects  map[attach.Hook]*ebpf.Collection
 	tables   *relayTables // nil: nothing is attached
 	channels map[uint32]*relayed
-	ids      *quarantine
-	buckets  *quarantine
+	ids      *maps.Quarantine
+	buckets  *maps.Quarantine
 	shares   map[uint64]*share
 	refused  map[string]uint64
 	undo     []func()
@@ -118,7 +118,7 @@ func Open(c Config) (_ *Relay, err error) {
 	o := &Relay{
 		config: c, log: c.Log, objects: map[attach.Hook]*ebpf.Collection{}, channels: map[uint32]*relayed{},
 		shares: map[uint64]*share{}, refused: map[string]uint64{},
-		ids: newQuarantine(c.MaxChannels), buckets: newQuarantine(c.MaxChannels), namespace: netns.None(),
+		ids: maps.NewQuarantine(c.MaxChannels), buckets: maps.NewQuarantine(c.MaxChannels), namespace: netns.None(),
 	}
 	if o.log == nil {
 		o.log = slog.New(slog.DiscardHandler)

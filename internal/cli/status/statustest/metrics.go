@@ -14,6 +14,7 @@ import (
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
+	"github.com/weir-lb/weir/internal/datapath/kernelnat"
 	"github.com/weir-lb/weir/internal/datapath/nfqueue"
 	"github.com/weir-lb/weir/internal/datapath/udpnat"
 	"github.com/weir-lb/weir/internal/handover"
@@ -44,7 +45,7 @@ func Parts() []Part {
 		},
 		{"Data path ebpf", "", []any{ebpf.Counters{}, v1.EBPFReport{}}},
 		{"Data path nfqueue", "", []any{nfqueue.Stats{}, v1.FastPathStatus{}}},
-		{"Data path udp and weir nat", "", []any{udpnat.Stats{}}},
+		{"Data path udp and weir nat", "", []any{udpnat.Stats{}, kernelnat.Report{}}},
 		{"Tunnel endpoint", "`weir lb decap`.", []any{v1.DecapStatus{}}},
 		{"CoAP server", "`weir coap server`, by `listener` and, in a cluster, `node`.", []any{node.Status{}}},
 		{"TURN gateway", "`weir turn gateway`. No metric has a user's name, because ephemeral credentials have an unlimited number of names.", []any{gateway.Stats{}, v1.TurnConfigStatus{}, handover.Stats{}, kernelrelay.Report{}}},

@@ -5,16 +5,7 @@
  */
 #pragma once
 
-#include "types.h"
-
-#define MAP(kind, name, k, v, entries, flags)              \
-	struct {                                           \
-		__uint(type, BPF_MAP_TYPE_##kind);         \
-		__uint(max_entries, entries);              \
-		__uint(map_flags, flags);                  \
-		__type(key, k);                            \
-		__type(value, v);                          \
-	} name SEC(".maps")
+#include "map.h"
 
 /* A next hop towards clients, from the kernel's routes, shared by all flows whose
  * client is reached through it (route.h). */

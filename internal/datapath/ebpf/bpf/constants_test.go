@@ -20,7 +20,7 @@ func TestNoConstantIsCopiedByHand(t *testing.T) {
 		t.Fatalf("%d constants found in the headers: the test reads them wrongly", len(inC))
 	}
 	files := 0
-	for _, dir := range []string{"..", "../../fastpath", "../../../turn/kernelrelay", "../../../bench/programcost"} {
+	for _, dir := range []string{"..", "../../fastpath", "../../kernelnat", "../../../turn/kernelrelay", "../../../bench/programcost"} {
 		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 			if err != nil || e.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_bpfel.go") {
 				return err

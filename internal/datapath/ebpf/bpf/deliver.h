@@ -10,6 +10,7 @@
 #include "error.h"
 #include "hops.h"
 #include "icmp.h"
+#include "rewrite.h"
 
 /* Writes destination and source, which stand together. */
 static __always_inline bool put_macs(ctx_t *ctx, const __u8 *macs)
@@ -23,26 +24,6 @@ static __always_inline bool put_macs(ctx_t *ctx, const __u8 *macs)
 	to[0] = from[0];
 	to[1] = from[1];
 	to[2] = from[2];
-	return true;
-}
-
-static __always_inline bool count_down(ctx_t *ctx, const struct pkt *p)
-{
-	void *data = ctx_data(ctx), *end = ctx_end(ctx), *ip = data + (p->l3 & 31);
-
-	if (p->version == 6) {
-		if (ip + IP6_LEN > end)
-			return false;
-		*(__u8 *)(ip + 7) = p->ttl - 1;
-		return true;
-	}
-	if (ip + IP4_LEN > end)
-		return false;
-	/* Whole words: a load of what was stored in parts waits for the cache. */
-	__u16 *field = ip + 8, *check = ip + 10, old = *field, new = (old & 0xff00) | (__u8)(p->ttl - 1);
-
-	*field = new;
-	*check = csum_apply(*check, csum_change_port(old, new));
 	return true;
 }
 

@@ -6,68 +6,7 @@
  */
 #pragma once
 
-#include "csum.h"
 #include "frag.h"
-
-/* Rewrites a packet that is not an ICMP error. False: the packet shrank under us. */
-static __always_inline int nat_plain_here(ctx_t *ctx, struct pkt *p)
-{
-	void *data = ctx_data(ctx), *end = ctx_end(ctx), *ip;
-	__u64 addresses = 0, moved = 0;
-	struct rewrite *r;
-	bool ports;
-
-	r = &p->nat;
-	ip = data + (p->l3 & 31);
-	ports = !p->later && (p->proto == P_TCP || p->proto == P_UDP);
-
-	if (p->version == 4) {
-		__u16 *check = ip + 10;
-
-		if (ip + IP4_LEN > end)
-			return false;
-		if (r->set_src) {
-			addresses += csum_change(p->key.src[3], r->src[3]);
-			*(__u32 *)(ip + 12) = r->src[3];
-		}
-		if (r->set_dst) {
-			addresses += csum_change(p->key.dst[3], r->dst[3]);
-			*(__u32 *)(ip + 16) = r->dst[3];
-		}
-		*check = csum_apply(*check, addresses);
-	} else {
-		if (ip + IP6_LEN > end)
-			return false;
-		if (r->set_src) {
-			addresses += csum_change_address(p->key.src, r->src, 6);
-			copy16(ip + 8, r->src);
-		}
-		if (r->set_dst) {
-			addresses += csum_change_address(p->key.dst, r->dst, 6);
-			copy16(ip + 24, r->dst);
-		}
-	}
-	if (p->later)
-		return true;
-	if (ports) {
-		__u16 *t = data + (p->l4 & MAX_HEADERS);
-
-		if ((void *)(t + 2) > end)
-			return false;
-		if (r->set_src && r->sport) {
-			moved += csum_change_port(p->key.sport, r->sport);
-			t[0] = r->sport;
-		}
-		if (r->set_dst && r->dport) {
-			moved += csum_change_port(p->key.dport, r->dport);
-			t[1] = r->dport;
-		}
-	}
-	int at = csum_offset(p->proto, p->version);
-
-	if (at < 0)
-		return true;
-	return ctx_update_check(ctx, p, (p->l4 & MAX_HEADERS) + at, addresses, moved);
-}
+#include "rewrite.h"
 
 __noinline int nat_plain(ctx_t *ctx, struct pkt *p) { return p ? nat_plain_here(ctx, p) : 0; }

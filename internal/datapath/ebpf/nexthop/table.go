@@ -47,6 +47,8 @@ type Table struct {
 	seen    map[listing][]netlink.Neigh // neighbours read in the pass at hand
 	changed chan struct{}
 	onRoute func() // routes, neighbours or links changed
+	// onPath is onRoute without the changes of neighbours, which are far more frequent.
+	onPath func()
 	// onManage is called with a neighbour before it is made a managed one.
 	onManage func(index int, address netip.Addr) error
 }
@@ -87,6 +89,13 @@ func (t *Table) Close() {
 func (t *Table) OnChange(f func()) {
 	t.mu.Lock()
 	t.onRoute = f
+	t.mu.Unlock()
+}
+
+// OnRoutes sets what is called, from Run, after any change of routes, addresses or links, but not after one of neighbours.
+func (t *Table) OnRoutes(f func()) {
+	t.mu.Lock()
+	t.onPath = f
 	t.mu.Unlock()
 }
 
@@ -285,22 +294,29 @@ func (t *Table) follow(ctx context.Context) (lost error, err error) {
 	}
 	t.followed.Store(true)
 	t.refresh(true) // what changed before the subscriptions
+	t.pathsChanged()
 	ticker := time.NewTicker(Retry)
 	defer ticker.Stop()
 	for {
-		open := true
+		open, paths := true, true
 		select {
 		case <-ctx.Done():
 			return nil, nil
 		case _, open = <-e.routes:
 		case _, open = <-e.neighbours:
+			paths = false
 		case _, open = <-e.links:
 		case <-t.changed:
 		case <-ticker.C:
 			t.refresh(false)
 			continue
 		}
-		if !open || !drain(e.routes, e.neighbours, e.links) {
+		if open {
+			var more bool
+			more, open = drain(e.routes, e.neighbours, e.links)
+			paths = paths || more
+		}
+		if !open {
 			select {
 			case lost = <-e.failed:
 			default:
@@ -308,6 +324,18 @@ func (t *Table) follow(ctx context.Context) (lost error, err error) {
 			return lost, nil
 		}
 		t.refresh(true)
+		if paths {
+			t.pathsChanged()
+		}
+	}
+}
+
+func (t *Table) pathsChanged() {
+	t.mu.Lock()
+	f := t.onPath
+	t.mu.Unlock()
+	if f != nil {
+		f()
 	}
 }
 
@@ -317,20 +345,22 @@ func empty[E any](c <-chan E) {
 	}
 }
 
-// drain takes what else is there: one refresh serves a burst of events. False:
-// a channel is closed.
-func drain(a chan netlink.RouteUpdate, b chan netlink.NeighUpdate, c chan netlink.LinkUpdate) bool {
+// drain takes what else is there: one refresh serves a burst of events. It reports whether routes or links were among them,
+// and whether all channels are open.
+func drain(a chan netlink.RouteUpdate, b chan netlink.NeighUpdate, c chan netlink.LinkUpdate) (paths, open bool) {
 	for {
-		open := true
+		open = true
 		select {
 		case _, open = <-a:
+			paths = true
 		case _, open = <-b:
 		case _, open = <-c:
+			paths = true
 		default:
-			return true
+			return paths, true
 		}
 		if !open {
-			return false
+			return paths, false
 		}
 	}
 }
