@@ -123,6 +123,7 @@ func mayImport() map[string]may {
 		"bench/snatlab":            {ours: "api/v1 testbed/netlab snat testbed/plot testbed/programs tcpscale terminal"},
 		"bench/demo":               {ours: "api/v1 coap/client control/admin testbed/measure testbed/plot testbed/scratch terminal testbed/programs"},
 		"../web":                   {},
+		"kube/pods":                {others: "k8s.io/api k8s.io/apimachinery k8s.io/client-go k8s.io/klog github.com/go-logr/logr"},
 		// 7
 		"cli":           {ours: "api/v1 client control/admin handover control/config keyerror privilege readfile terminal testbed/netlab testbed/programs testbed/scratch web", others: cobra},
 		"cli/files":     {ours: "api/v1 cli control/config snat terminal turn/gateway turn/stunnerd"},
@@ -188,7 +189,7 @@ var floors = [][]string{
 	{"workers", "handover", "udpio"},
 	{"datapath", "dtls"},
 	{"control"},
-	{"coap", "turn", "tcpscale", "snat"},
+	{"coap", "turn", "tcpscale", "snat", "kube"},
 	{"bench", "../web", "../examples"},
 	{"cli"},
 	{"../cmd"},

@@ -47,7 +47,7 @@ start, with --watch from the second table on rates.`,
 				}
 				nodes := status.ClusterOf(current)
 				if len(nodes.Nodes) == 0 {
-					return status.Look{}, errors.New("the server runs no cluster node; start it with --dtls-cluster")
+					return status.Look{}, errors.New("the server runs no cluster node; start it with --dtls-cluster or --k8s-dtls-cluster")
 				}
 				return status.Look{JSON: nodes, Text: func(w io.Writer) error { return shown.Write(w, nodes, time.Now()) }}, nil
 			})

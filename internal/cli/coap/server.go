@@ -178,6 +178,9 @@ func serveCoap(ctx, signalled context.Context, k *handover.Store, f *coapServerF
 			return file.Watch(ctx, seen, func([]byte, error) { reload() })
 		})
 	}
+	if f.members.pods != nil {
+		parts = append(parts, f.members.pods.follow(server, log))
+	}
 	running, end := untilEnd(ctx, signalled, server, k, &cfg)
 	defer end()
 	err = cli.Serve(running, f.serve, log, coapAdmin(server, k), reload, parts...)

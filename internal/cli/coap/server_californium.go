@@ -45,11 +45,9 @@ func californiumRefused() map[string]string {
 		restart = "a directory holds the DTLS sessions: --state DIR"
 		move    = "DTLS sessions stay on their host; there, weir coap upgrade and --state DIR keep them over a restart"
 	)
-	const list = "--dtls-cluster 'DTLS;MANAGEMENT;ID' --dtls-cluster-group MANAGEMENT-OF-ANOTHER,... lets nodes find each other"
 	return map[string]string{
-		"k8s-dtls-cluster": "nodes are not read from Kubernetes; " + list,
-		"k8s-monitor":      "write --metrics :PORT, which serves /readyz and /livez",
-		"k8s-restore":      move, "local-restore": move, "other-restore": move, "restore-max-age": move,
+		"k8s-monitor": "write --metrics :PORT, which serves /readyz and /livez",
+		"k8s-restore": move, "local-restore": move, "other-restore": move, "restore-max-age": move,
 		"store-file":       restart,
 		"store-max-age":    restart + "; --session-idle closes those that have been silent for so long",
 		"store-password64": restart + ", which belongs on a tmpfs: its files are not encrypted",

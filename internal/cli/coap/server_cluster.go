@@ -21,14 +21,17 @@ const (
 
 // clusterFlags say which nodes the cluster has, and with which secret.
 type clusterFlags struct {
-	nodes  []string
-	group  []string
-	secret string
+	nodes      []string
+	group      []string
+	secret     string
+	kubernetes string
+	pods       *podCluster // of kubernetes, once applied; nil: the nodes are not Pods
 }
 
 func (f *clusterFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.nodes, "dtls-cluster", nil, "nodes of the cluster, DTLS;MANAGEMENT;ID,...; may be repeated")
 	flags.StringSliceVar(&f.group, "dtls-cluster-group", nil, "management addresses at which further nodes of the cluster are searched for, HOST:PORT,...")
+	flags.StringVar(&f.kubernetes, "k8s-dtls-cluster", "", "the nodes are Pods of Kubernetes, this one has the number of its Pod's name: DTLS;MANAGEMENT;MANAGEMENT-PORT-OF-THE-OTHERS, such as :5784;:5884;5884")
 	flags.StringVar(&f.secret, "dtls-cluster-group-security", "", "secret that secures the link between nodes, the same on all; every user of this host can read it here, unlike the environment variables "+identityVariable+" and "+secretVariable)
 }
 
@@ -43,6 +46,16 @@ func (f *clusterFlags) apply(cfg *node.Config, given func(string) bool) error {
 			cfg.Cluster = new(cluster.Config)
 		}
 		cfg.Cluster.Nodes = nodes
+	}
+	if given("k8s-dtls-cluster") {
+		if given("dtls-cluster") || given("dtls-cluster-group") || cfg.Cluster != nil {
+			return errors.New("--k8s-dtls-cluster: the nodes are Pods; remove --dtls-cluster, --dtls-cluster-group and cluster: of the file")
+		}
+		var err error
+		if f.pods, err = newPodCluster(f.kubernetes); err != nil {
+			return fmt.Errorf("--k8s-dtls-cluster: %w", err)
+		}
+		cfg.Cluster = f.pods.config()
 	}
 	for _, name := range []string{"dtls-cluster-group", "dtls-cluster-group-security"} {
 		if given(name) && cfg.Cluster == nil {

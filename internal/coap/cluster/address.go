@@ -14,7 +14,7 @@ import (
 
 // spec resolves the names of the configuration. It sets the address of the own node.
 func (c *Cluster) spec(cfg *Config) (s membership.Spec, err error) {
-	s = membership.Spec{Self: c.self, Open: c.open || c.strangers}
+	s = membership.Spec{Self: c.self, Open: c.open || c.strangers, Discovered: cfg.Discovered}
 	found := false
 	for i, n := range cfg.Nodes {
 		at := fmt.Sprintf("nodes[%d]", i)
@@ -49,9 +49,14 @@ func (c *Cluster) spec(cfg *Config) (s membership.Spec, err error) {
 
 // reaches refuses a link that is bound to loopback by default while other nodes are elsewhere.
 func (c *Cluster) reaches(cfg *Config, s *membership.Spec) error {
+	const remedy = "set security (--dtls-cluster-group-security), or name the address to bind, such as 0.0.0.0"
 	for i, n := range cfg.Nodes {
 		if host, _, _ := net.SplitHostPort(n.Management); n.ID != c.self || host != "" || cfg.Security != nil {
 			continue
+		}
+		at := fmt.Sprintf("nodes[%d].management", i)
+		if cfg.Discovered {
+			return keyerror.Errorf(at, "%q is bound to loopback, because the link is not secured, and other nodes are not there; %s%[1]s", n.Management, remedy)
 		}
 		others := slices.Clone(s.Group)
 		for _, node := range s.Fixed {
@@ -59,9 +64,7 @@ func (c *Cluster) reaches(cfg *Config, s *membership.Spec) error {
 		}
 		for _, other := range others {
 			if !other.Addr().IsLoopback() {
-				return keyerror.Errorf(fmt.Sprintf("nodes[%d].management", i),
-					"%q is bound to loopback, because the link is not secured, and %s is not there; set security (--dtls-cluster-group-security), or name the address to bind, such as 0.0.0.0%s",
-					n.Management, other, n.Management)
+				return keyerror.Errorf(at, "%q is bound to loopback, because the link is not secured, and %s is not there; %s%[1]s", n.Management, other, remedy)
 			}
 		}
 	}

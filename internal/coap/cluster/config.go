@@ -37,6 +37,8 @@ type Config struct {
 	// AcceptStrangers: take frames from any address, as Californium without security does. It makes the public port an open
 	// reflector: only for tests against such clusters.
 	AcceptStrangers bool `yaml:"accept_strangers,omitempty" default:"false"`
+	// Discovered: the management addresses of further nodes come with [Cluster.SetGroup], not from Group.
+	Discovered bool `yaml:"-"`
 }
 
 // Security is the pre-shared key of the link between nodes.

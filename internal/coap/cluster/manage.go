@@ -140,3 +140,18 @@ func (c *Cluster) act(w carrier, n *counters, out membership.Output) {
 		c.report(&out.Events[i])
 	}
 }
+
+// SetGroup replaces the addresses at which further nodes are searched for, and leaves out the own one. It may be called from any
+// goroutine; the next tick pings what is new.
+func (c *Cluster) SetGroup(addresses []netip.AddrPort) {
+	others := make([]netip.AddrPort, 0, len(addresses))
+	for _, a := range addresses {
+		if !c.isOwn(a) {
+			others = append(others, a)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.table.SetGroup(others)
+	c.publishLocked()
+}

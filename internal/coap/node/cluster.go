@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -81,6 +82,13 @@ func (n *Node) clusters() []*cluster.Cluster {
 		}
 	}
 	return slices.Clip(all)
+}
+
+// SetClusterGroup replaces the management addresses at which every cluster node of this process searches for others.
+func (n *Node) SetClusterGroup(addresses []netip.AddrPort) {
+	for _, c := range n.clusters() {
+		c.SetGroup(addresses)
+	}
 }
 
 // Ready reports nil when every cluster node of this process considers its cluster up, and outside of a cluster always; of a server that drains an error.

@@ -35,6 +35,9 @@ type Spec struct {
 	Fixed []Node           // the others that are known beforehand
 	Group []netip.AddrPort // where others are searched for
 	Open  bool             // others may come from any address
+	// Discovered: the addresses of others come with SetGroup. Until then the cluster is not complete, and afterwards at the latest
+	// when they have had Discover to answer: one that never does must not keep this node out of service.
+	Discovered bool
 }
 
 // State is the sender's view of the cluster's start, the last byte of a ping or pong.
@@ -83,13 +86,16 @@ type Table struct {
 	state      State
 	generation uint64
 	searchAt   time.Duration // of the next pings to addresses without a node
+	discovered bool          // SetGroup says where others are
+	grouped    bool          // it has
+	groupedAt  time.Duration // first
 	duplicate  bool          // of our own id, which was reported
 	full       bool          // likewise
 }
 
 // Compile makes the table of a Spec, or returns what contradicts in it.
 func Compile(s Spec) (*Table, error) {
-	t := &Table{self: s.Self, open: s.Open, entries: map[netip.AddrPort]*entry{}, byID: map[uint32]*entry{}, generation: 1}
+	t := &Table{self: s.Self, open: s.Open, discovered: s.Discovered, entries: map[netip.AddrPort]*entry{}, byID: map[uint32]*entry{}, generation: 1}
 	if s.Self >= MaxNodes {
 		return nil, fmt.Errorf("node id %d does not fit in one byte", s.Self)
 	}
@@ -134,6 +140,9 @@ func (t *Table) addGroup(addr netip.AddrPort) {
 // SetGroup replaces the addresses at which nodes are searched for. A node that answers stays, though its address is not among them any
 // more; a new address is pinged at the next tick.
 func (t *Table) SetGroup(addresses []netip.AddrPort) {
+	if !t.grouped {
+		t.grouped, t.groupedAt = true, t.now
+	}
 	for _, e := range t.entries {
 		e.group = false
 	}

@@ -162,6 +162,51 @@ func TestOwnAddressInTheGroup(t *testing.T) {
 }
 
 // Another id at a node's address: believed after the address has answered a ping with it, and no sooner.
+// A cluster whose addresses are discovered is not complete before they are known, then when all of them answer; one that never does keeps
+// it back for ten seconds at most, and is searched for further on.
+func TestDiscovered(t *testing.T) {
+	table := compile(t, Spec{Self: 1, Discovered: true})
+	now := time.Duration(0)
+	tick := func() (out Output) {
+		now += TickEvery
+		return table.Tick(now)
+	}
+	for range 10 {
+		if tick(); table.State() != StateStart {
+			t.Fatalf("complete at %v without an address", now)
+		}
+	}
+	table.SetGroup([]netip.AddrPort{address(2), address(3)})
+	known := now
+	if out := tick(); !slices.Equal(out.Ping, []netip.AddrPort{address(2), address(3)}) {
+		t.Fatalf("%v", out.Ping)
+	}
+	table.Received(address(2), 2, StateStart, true, false, now)
+	for table.State() == StateStart && now < time.Minute {
+		tick()
+		table.Alive(address(2), now)
+	}
+	if now-known != Discover {
+		t.Errorf("complete %v after the addresses were known", now-known)
+	}
+	searched := 0
+	for range 10 {
+		if slices.Contains(tick().Ping, address(3)) {
+			searched++
+		}
+		table.Alive(address(2), now)
+	}
+	if searched != 2 {
+		t.Errorf("searched for %d times in 20 s", searched)
+	}
+
+	alone := compile(t, Spec{Self: 1, Discovered: true})
+	alone.SetGroup(nil)
+	if out := alone.Tick(TickEvery); !slices.Equal(kinds(out), []Kind{Complete}) {
+		t.Errorf("a node alone: %v", kinds(out))
+	}
+}
+
 func TestRenamed(t *testing.T) {
 	for _, pong := range []bool{false, true} {
 		table := compile(t, Spec{Self: 1, Group: []netip.AddrPort{address(2)}})

@@ -108,11 +108,19 @@ func (t *Table) search(out *Output) {
 	}
 }
 
+// complete reports whether this node has found the others. up is how many answer.
+func (t *Table) complete(up int) bool {
+	if t.discovered {
+		return t.grouped && (up == len(t.order) || t.now-t.groupedAt >= Discover)
+	}
+	return up == len(t.order)
+}
+
 // progress moves the state that pings announce: first when every address has a node that answers, then when all of them announce that,
 // or one of them that the cluster has got there before. It never goes back, because Californium's nodes read it as progress of the start.
 func (t *Table) progress(up, ready int, initialized bool, out *Output) {
 	before := t.state
-	if t.state == StateStart && up == len(t.order) {
+	if t.state == StateStart && t.complete(up) {
 		t.state = StateUp
 		out.report(Event{Kind: Complete})
 	}
