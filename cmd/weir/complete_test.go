@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -50,6 +51,9 @@ func TestEveryFlagAndArgumentCompletes(t *testing.T) {
 				t.Errorf("%s --%s offers %s, of which the help says nothing", cmd.CommandPath(), flag.Name, name)
 			}
 		}
+		for _, word := range listed(flag.Usage, clitest.Names(values)) {
+			t.Errorf("%s --%s does not offer %s, which its help lists: %s", cmd.CommandPath(), flag.Name, word, flag.Usage)
+		}
 		// A help that lists words offers them.
 		if list := strings.Contains(flag.Usage, " or ") && flagKind(flag) == "string" && len(values) == 0; list && !slices.Contains(freeText(), flag.Name) {
 			t.Errorf("%s --%s offers nothing: %s", cmd.CommandPath(), flag.Name, flag.Usage)
@@ -67,6 +71,25 @@ func TestEveryFlagAndArgumentCompletes(t *testing.T) {
 			t.Errorf("%s: every file is offered", path)
 		}
 	}
+}
+
+// listed returns the words that a help text has in one list with two of the values that are offered, and that are not offered.
+func listed(usage string, offered []string) (missing []string) {
+	list := regexp.MustCompile(`[a-z0-9-]+(?:(?:, and|, or|,| or| and) [a-z0-9-]+)+`)
+	for _, words := range list.FindAllString(usage, -1) {
+		here, others := 0, []string(nil)
+		for _, word := range regexp.MustCompile(`,? (?:or |and )?`).Split(words, -1) {
+			if slices.Contains(offered, word) {
+				here++
+			} else if !slices.Contains([]string{"a", "as", "before"}, word) { // the sentence goes on
+				others = append(others, word)
+			}
+		}
+		if here >= 2 {
+			missing = append(missing, others...)
+		}
+	}
+	return missing
 }
 
 // freeText are flags whose values only the user knows.

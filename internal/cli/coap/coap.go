@@ -61,7 +61,7 @@ func coapValues() map[string][]string {
 		"--no-response":          {"2", "4", "5"},
 		"--sockets":              {"each", "shared"},
 		"weir coap bench --mode": {"request", "observe", "reverse-request", "reverse-observe"},
-		"--progress":             {"weir", "original"},
+		"--progress":             {"weir", "original", "json"},
 		"--client-auth":          {"none", "wanted", "needed"},
 		"--notify-interval":      {"5s", "500ms"},
 	}

@@ -54,7 +54,7 @@ func turnValues() map[string][]string {
 		"weir turn cat --log":         {"text", "json", "all:ERROR", "all:WARN", "all:INFO", "all:DEBUG", "all:TRACE"},
 		"weir turn users --sort":      {"bytes", "age", "expires", "idle", "user", "client"},
 		"weir turn users --transport": {"udp", "tcp", "tls", "dtls"},
-		"weir turn bench --transport": {bench.TransportUDP, bench.TransportTCP},
+		"weir turn bench --transport": {bench.TransportUDP, bench.TransportTCP, bench.TransportDTLS},
 		"weir turn bench --direction": {bench.DirectionUp, bench.DirectionDown},
 		"weir turn bench --with":      bench.TurnPeers(),
 		"--platform":                  {"local"},
