@@ -166,7 +166,7 @@ func (c *Client) command(cmd Command) {
 	case OpRamp:
 		c.waiting = false
 		c.ramp = newBucket(cmd.Rate, c.now)
-	case OpSettle:
+	case OpStopOpening:
 		c.waiting = true
 	case OpMark:
 		c.marks.set(cmd.Name, c.now)

@@ -38,7 +38,7 @@ type groupWorker struct {
 	report  *Report
 	sum     *latencies // shared with the client's other workers; nil for a server
 	last    bool
-	settled bool
+	stopped bool
 	heard   time.Time // when it reported last
 	ready   chan error
 	gone    chan struct{}
@@ -153,7 +153,7 @@ func (c *Group) follow(w *groupWorker, out io.Reader) {
 		}
 		if m.Report != nil {
 			c.mu.Lock()
-			w.report, w.last, w.settled, w.heard = m.Report, m.Last, m.Settled, time.Now()
+			w.report, w.last, w.stopped, w.heard = m.Report, m.Last, m.Stopped, time.Now()
 			if w.sum != nil {
 				w.sum.add(m.Recorded)
 				if m.Recorded != nil {
@@ -288,7 +288,7 @@ func (c *Group) Send(worker int, command Command) {
 	if worker >= 0 {
 		workers = workers[worker : worker+1]
 	}
-	if command.Op != OpRamp && command.Op != OpMark && command.Op != OpSettle {
+	if command.Op != OpRamp && command.Op != OpMark && command.Op != OpStopOpening {
 		c.ending = true
 	}
 	c.mu.Unlock()
@@ -307,13 +307,13 @@ func (c *Group) Mark(ctx context.Context, name string) error {
 	return c.until(ctx, func(w *groupWorker) bool { return w.report != nil && len(w.report.Marks) >= min(marks, maxMarks) })
 }
 
-// settle has a client's workers open no more connections. Otherwise one that ends gives its ports to another that still
+// stopOpening has a client's workers open no more connections. Otherwise one that ends gives its ports to another that still
 // runs, and the sum of their last reports is more than there ever were at once.
-func (c *Group) settle() {
-	c.Send(-1, Command{Op: OpSettle})
+func (c *Group) stopOpening() {
+	c.Send(-1, Command{Op: OpStopOpening})
 	ctx, cancel := context.WithTimeout(context.Background(), settleTime)
 	defer cancel()
-	_ = c.until(ctx, func(w *groupWorker) bool { return w.settled || w.last }) // the run ends in any case
+	_ = c.until(ctx, func(w *groupWorker) bool { return w.stopped || w.last }) // the run ends in any case
 }
 
 // until waits until reached is true of every worker.

@@ -180,7 +180,7 @@ func (h *Hold) rampNext() {
 
 func (h *Hold) finish(failure error) (Report, error) {
 	if failure == nil {
-		h.Group.settle()
+		h.Group.stopOpening()
 	}
 	var reconciled *Reconciled
 	if h.Server != nil {

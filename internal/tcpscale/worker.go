@@ -18,11 +18,11 @@ import (
 
 // Operations of a [Command].
 const (
-	OpRamp   = "ramp"   // client: begin, or go on with another rate
-	OpDrain  = "drain"  // server: accept no more, send everybody away, end
-	OpMark   = "mark"   // client: from now on, count what becomes of connections under a name
-	OpSettle = "settle" // client: open no more connections, and report
-	OpStop   = "stop"   // report once more and end
+	OpRamp        = "ramp"         // client: begin, or go on with another rate
+	OpDrain       = "drain"        // server: accept no more, send everybody away, end
+	OpMark        = "mark"         // client: from now on, count what becomes of connections under a name
+	OpStopOpening = "stop opening" // client: open no more connections, and report
+	OpStop        = "stop"         // report once more and end
 )
 
 // Command is a line from the parent to its worker.
@@ -44,7 +44,7 @@ type WorkerMessage struct {
 	Ready    bool      `json:"ready,omitempty"`    // first: listeners are open
 	Report   *Report   `json:"report,omitempty"`   // its latencies are not set
 	Recorded *Recorded `json:"recorded,omitempty"` // latencies since the last report
-	Settled  bool      `json:"settled,omitempty"`  // it opens no more connections
+	Stopped  bool      `json:"stopped,omitempty"`  // it opens no more connections
 	Error    string    `json:"error,omitempty"`
 	Last     bool      `json:"last,omitempty"`
 }
@@ -180,8 +180,8 @@ func loop(ctx context.Context, e engine, commands <-chan Command, out io.Writer,
 		case c, open := <-commands:
 			stop = !open || c.Op == OpStop
 			e.command(c)
-			meter.settled = meter.settled || c.Op == OpSettle
-			requested = requested || c.Op == OpMark || c.Op == OpSettle // the parent waits for it
+			meter.stopped = meter.stopped || c.Op == OpStopOpening
+			requested = requested || c.Op == OpMark || c.Op == OpStopOpening // the parent waits for it
 		case <-ctx.Done():
 			stop = true
 		default:
@@ -249,7 +249,7 @@ type meter struct {
 	at     time.Duration
 	clock  *loopClock
 
-	settled bool // for WorkerMessage
+	stopped bool // for WorkerMessage
 }
 
 const (
@@ -311,7 +311,7 @@ func (m *meter) line(e engine, now time.Duration, last bool) []byte {
 	if m.made++; m.made%reportsBetweenGC == 0 {
 		runtime.GC()
 	}
-	line, err := json.Marshal(WorkerMessage{Report: &r, Recorded: e.recorded(), Settled: m.settled, Last: last})
+	line, err := json.Marshal(WorkerMessage{Report: &r, Recorded: e.recorded(), Stopped: m.stopped, Last: last})
 	if err != nil {
 		line, _ = json.Marshal(WorkerMessage{Error: err.Error(), Last: last}) // a string always can
 	}

@@ -38,7 +38,7 @@ func (c framedConn) Read(b []byte) (int, error) {
 
 var tcpTransport = raw(stun.AttrRequestedTransport, 6, 0, 0, 0)
 
-// dialRelay has a peer connect to the relay address, and returns the connection with the id that the client is told.
+// dialRelay has a peer connect to the relay address, and returns the connection with the id that the client gets.
 func dialRelay(t *testing.T, control *turnClient, relay netip.AddrPort) (conn net.Conn, id []byte) {
 	t.Helper()
 	conn, err := net.Dial("tcp", relay.String())
