@@ -197,15 +197,23 @@ func pskLossy(c *conversation) error {
 
 const rawKeys = "raw public keys"
 
-// rawKeySession is TD_COAP_DTLS_04.
-func rawKeySession(c *conversation) error {
-	defer c.close()
+// shakeRawKey makes a session with the raw public key of the configuration.
+func (c *conversation) shakeRawKey() error {
 	own, err := c.rawKey(false)
 	if err != nil {
 		return err
 	}
 	if err := c.shake(own, nil); err != nil {
 		return handshakeFailed(rawKeys, err)
+	}
+	return nil
+}
+
+// rawKeySession is TD_COAP_DTLS_04.
+func rawKeySession(c *conversation) error {
+	defer c.close()
+	if err := c.shakeRawKey(); err != nil {
+		return err
 	}
 	return c.secured()
 }
@@ -241,14 +249,11 @@ func rawKeyUnknown(c *conversation) error {
 	if !c.cfg.Known {
 		return lack("give --rpk with a raw public key that the server accepts, so that another one is known to be a stranger's")
 	}
-	own, err := c.rawKey(false)
-	if err != nil {
+	if err := c.shakeRawKey(); err != nil {
 		return err
 	}
-	if err := c.shake(own, nil); err != nil {
-		return handshakeFailed(rawKeys, err)
-	}
-	if own, err = c.rawKey(true); err != nil {
+	own, err := c.rawKey(true)
+	if err != nil {
 		return err
 	}
 	return refused("a handshake with a raw public key that the server does not know", c.shake(own, nil), func(alert handshake.AlertError) bool {

@@ -205,17 +205,22 @@ func observeUpdate(c *conversation) error {
 	return &failure{o.sent.text + ", and then PUT " + text, "a notification with that payload", describe(&o.last.Message), "RFC 7641 section 4.2"}
 }
 
+// unobserved is what the response to a GET of the observed resource has that is no notification.
+func (c *conversation) unobserved(o *observation) []want {
+	wants := []want{code(message.Content), noObserve, sameFormat(o.first)}
+	if !c.target.Stream {
+		wants = append(wants, piggybacked)
+	}
+	return wants
+}
+
 // observeGet is TD_COAP_OBS_10: a GET request with another token does not end the observation.
 func observeGet(c *conversation) error {
 	o, err := c.begin("/obs")
 	if err != nil {
 		return err
 	}
-	wants := []want{code(message.Content), noObserve, sameFormat(o.first)}
-	if !c.target.Stream {
-		wants = append(wants, piggybacked)
-	}
-	if _, err := c.ask(request{code: message.GET, path: "/obs"}, wants...); err != nil {
+	if _, err := c.ask(request{code: message.GET, path: "/obs"}, c.unobserved(o)...); err != nil {
 		return err
 	}
 	for range 2 { // one may have come before the GET
@@ -277,11 +282,7 @@ func observeCancel(c *conversation) error {
 	if err != nil {
 		return err
 	}
-	wants := []want{code(message.Content), noObserve, sameFormat(o.first)}
-	if !c.target.Stream {
-		wants = append(wants, piggybacked)
-	}
-	if _, err := c.deregister(o, wants...); err != nil {
+	if _, err := c.deregister(o, c.unobserved(o)...); err != nil {
 		return err
 	}
 	return c.silence(o, "GET with Observe 1")

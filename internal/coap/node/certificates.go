@@ -65,13 +65,19 @@ func (n *Node) ShortKeys() (count, line int) {
 	return psk.short, psk.firstShort
 }
 
-// loadKeys reads the files for the first time.
-func (n *Node) loadKeys() error {
+// loadPSK reads the PSK file, with which it must be clear which clients are trusted.
+func (n *Node) loadPSK() (*Credentials, error) {
 	psk, err := LoadCredentials(n.cfg.PSKFile, n.cfg.demo())
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := n.cfg.checkTrust(psk); err != nil {
+	return psk, n.cfg.checkTrust(psk)
+}
+
+// loadKeys reads the files for the first time.
+func (n *Node) loadKeys() error {
+	psk, err := n.loadPSK()
+	if err != nil {
 		return err
 	}
 	n.keys.psk.Store(psk)
@@ -136,11 +142,8 @@ func (n *Node) ReloadCredentials() error {
 }
 
 func (n *Node) reload() error {
-	psk, err := LoadCredentials(n.cfg.PSKFile, n.cfg.demo())
+	psk, err := n.loadPSK()
 	if err != nil {
-		return err
-	}
-	if err := n.cfg.checkTrust(psk); err != nil {
 		return err
 	}
 	secrets, err := loadTicketSecrets(n.cfg.TicketSecrets)

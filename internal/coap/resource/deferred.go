@@ -45,13 +45,7 @@ func withoutPayload(m *message.Message) []byte {
 	}
 	var b message.Builder
 	b.Reset(make([]byte, 0, size), message.Non, m.Code, 0, m.Token)
-	for options := m.Options(); options.Next(); {
-		switch id := options.ID(); id {
-		case message.Observe, message.Echo, message.Block1:
-		default:
-			b.Option(id, options.Value())
-		}
-	}
+	copyOptions(&b, m)
 	wire, _ := b.Bytes() // it fits
 	return wire
 }

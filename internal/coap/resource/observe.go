@@ -136,11 +136,8 @@ func (s *Server) observe(r *Request, i int32) int32 {
 	return i
 }
 
-// stored returns the request of an observer as a message of its own, if it is not too long.
-func stored(m *message.Message) ([]byte, bool) {
-	var b message.Builder
-	var buf [MaxObserved]byte
-	b.Reset(buf[:0], message.Non, m.Code, 0, m.Token)
+// copyOptions copies the options of a request that decide about its answer.
+func copyOptions(b *message.Builder, m *message.Message) {
 	for options := m.Options(); options.Next(); {
 		switch id := options.ID(); id {
 		case message.Observe, message.Echo, message.Block1:
@@ -148,6 +145,14 @@ func stored(m *message.Message) ([]byte, bool) {
 			b.Option(id, options.Value())
 		}
 	}
+}
+
+// stored returns the request of an observer as a message of its own, if it is not too long.
+func stored(m *message.Message) ([]byte, bool) {
+	var b message.Builder
+	var buf [MaxObserved]byte
+	b.Reset(buf[:0], message.Non, m.Code, 0, m.Token)
+	copyOptions(&b, m)
 	b.Payload(m.Payload)
 	wire, err := b.Bytes()
 	return append([]byte(nil), wire...), err == nil
