@@ -33,7 +33,7 @@ func (c *Cluster) spec(cfg *Config) (s membership.Spec, err error) {
 			return s, keyerror.Errorf(at, "node %d is %q, but this process is to run it", c.self, Foreign)
 		}
 		found = true
-		if host, _, _ := net.SplitHostPort(n.Management); host == "" && cfg.Security == nil {
+		if cfg.loopbackOnly(n) {
 			address = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), address.Port())
 		}
 		c.address, c.targets.ports = address, [2]uint16{portOf(n.DTLS), address.Port()}
@@ -49,22 +49,14 @@ func (c *Cluster) spec(cfg *Config) (s membership.Spec, err error) {
 
 // reaches refuses a link that is bound to loopback by default while other nodes are elsewhere.
 func (c *Cluster) reaches(cfg *Config, s *membership.Spec) error {
-	const remedy = "set security (--dtls-cluster-group-security), or name the address to bind, such as 0.0.0.0"
+	others := slices.Clone(s.Group)
+	for _, node := range s.Fixed {
+		others = append(others, node.Addr)
+	}
 	for i, n := range cfg.Nodes {
-		if host, _, _ := net.SplitHostPort(n.Management); n.ID != c.self || host != "" || cfg.Security != nil {
-			continue
-		}
-		at := fmt.Sprintf("nodes[%d].management", i)
-		if cfg.Discovered {
-			return keyerror.Errorf(at, "%q is bound to loopback, because the link is not secured, and other nodes are not there; %s%[1]s", n.Management, remedy)
-		}
-		others := slices.Clone(s.Group)
-		for _, node := range s.Fixed {
-			others = append(others, node.Addr)
-		}
 		for _, other := range others {
-			if !other.Addr().IsLoopback() {
-				return keyerror.Errorf(at, "%q is bound to loopback, because the link is not secured, and %s is not there; %s%[1]s", n.Management, other, remedy)
+			if n.ID == c.self && cfg.loopbackOnly(n) && !other.Addr().IsLoopback() {
+				return notReached(i, n, other.String()+" is")
 			}
 		}
 	}

@@ -3,6 +3,8 @@ package cluster
 import (
 	"fmt"
 	"net"
+	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -81,20 +83,27 @@ func ParseNodes(s string) ([]Node, error) {
 		}
 		nodes = append(nodes, Node{ID: uint32(id), DTLS: fields[0], Management: fields[1]})
 	}
-	return nodes, (&Config{Nodes: nodes}).Validate()
+	return nodes, validateNodes(nodes)
 }
 
 // Validate reports contradictions, each with the key it is found at.
 func (c *Config) Validate() error {
-	if len(c.Nodes) == 0 {
+	var wrong keyerror.List
+	wrong.Add(validateNodes(c.Nodes))
+	wrong.Add(c.validateLink())
+	return wrong.Err()
+}
+
+func validateNodes(nodes []Node) error {
+	if len(nodes) == 0 {
 		return keyerror.Errorf("nodes", "empty; name at least this node")
 	}
-	if len(c.Nodes) > MaxNodes {
-		return keyerror.Errorf("nodes", "%d nodes, at most %d", len(c.Nodes), MaxNodes)
+	if len(nodes) > MaxNodes {
+		return keyerror.Errorf("nodes", "%d nodes, at most %d", len(nodes), MaxNodes)
 	}
 	var wrong keyerror.List
 	own, byID, byAddr := 0, map[uint32]int{}, map[string]int{}
-	for i, n := range c.Nodes {
+	for i, n := range nodes {
 		at := fmt.Sprintf("nodes[%d]", i)
 		wrong.If(n.ID > 255, at+".id", "%d does not fit the one byte of node id in the connection id; use 0 to 255", n.ID)
 		j, taken := byID[n.ID]
@@ -114,8 +123,40 @@ func (c *Config) Validate() error {
 		wrong.Add(keyerror.At(at+".dtls", checkHostPort(n.DTLS)))
 	}
 	wrong.If(own == 0, "nodes", "all are %q; give the node of this process its DTLS address", Foreign)
-	wrong.Add(c.validateLink())
 	return wrong.Err()
+}
+
+// loopbackOnly reports whether the link of an own node is bound to loopback, because nothing secures it and no address is named.
+func (c *Config) loopbackOnly(n Node) bool {
+	host, _, _ := net.SplitHostPort(n.Management)
+	return n.Own() && host == "" && c.Security == nil
+}
+
+// notReached is the error of a node that is bound to loopback while another one is elsewhere. is: "OTHER is", or "OTHERS are".
+func notReached(i int, n Node, is string) error {
+	return keyerror.Errorf(fmt.Sprintf("nodes[%d].management", i),
+		"%q is bound to loopback, because the link is not secured, and %s not there; set security (--dtls-cluster-group-security), or name the address to bind, such as 0.0.0.0%s",
+		n.Management, is, n.Management)
+}
+
+// validateBind finds nodes that are bound to loopback while another one is elsewhere, as far as that can be known without resolving names.
+func (c *Config) validateBind() error {
+	others := slices.Clone(c.Group)
+	for _, n := range c.Nodes {
+		others = append(others, n.Management)
+	}
+	for i, n := range c.Nodes {
+		if c.Discovered && c.loopbackOnly(n) {
+			return notReached(i, n, "other nodes are")
+		}
+		for _, other := range others {
+			host, _, _ := net.SplitHostPort(other)
+			if address, err := netip.ParseAddr(host); err == nil && c.loopbackOnly(n) && !address.IsLoopback() && !address.IsUnspecified() {
+				return notReached(i, n, other+" is")
+			}
+		}
+	}
+	return nil
 }
 
 // validateLink checks how nodes find each other and what secures the link.
@@ -135,6 +176,7 @@ func (c *Config) validateLink() error {
 	wrong.If(s != nil && s.File == "" && len(s.Secret) == 0, "security.file", "without a file there is no secret; make one with: head -c 16 /dev/urandom | base64")
 	wrong.If(s == nil && c.MAC != nil && *c.MAC, "mac", "the code needs the keys of a secured link; set security (--dtls-cluster-group-security)")
 	wrong.If(s != nil && c.AcceptStrangers, "accept_strangers", "it and security exclude each other; remove one")
+	wrong.Add(c.validateBind())
 	return wrong.Err()
 }
 

@@ -101,6 +101,7 @@ func TestManagementAddress(t *testing.T) {
 
 func TestValidateLink(t *testing.T) {
 	for want, change := range map[string]func(*Config){
+		`nodes[0].management: ":15884" is bound to loopback`:   func(c *Config) { c.Group = []string{"localhost:1", "[2001:db8::1]:2"} },
 		"group: 257 addresses, at most 256":                    func(c *Config) { c.Group = make([]string, 257) },
 		`group[1]: "h" is no address`:                          func(c *Config) { c.Group = []string{"h:1", "h"} },
 		`group[0]: ":1" names no host`:                         func(c *Config) { c.Group = []string{":1"} },

@@ -11,19 +11,19 @@ const (
 func (c *Cluster) report(e *membership.Event) {
 	switch e.Kind {
 	case membership.Joined:
-		c.log.Info("cluster node answers", "node", e.ID, "address", e.Addr)
+		c.log.Info("cluster node answers", "other", e.ID, "address", e.Addr)
 	case membership.Silent:
-		c.log.Warn("cluster node is silent", "node", e.ID, "address", e.Addr, "for", e.For)
+		c.log.Warn("cluster node is silent", "other", e.ID, "address", e.Addr, "for", e.For)
 	case membership.Left:
-		c.log.Warn("cluster node is silent and no longer a member", "node", e.ID, "address", e.Addr, "for", e.For)
+		c.log.Warn("cluster node is silent and no longer a member", "other", e.ID, "address", e.Addr, "for", e.For)
 	case membership.Moved:
-		c.log.Info("cluster node has moved", "node", e.ID, "address", e.Addr, "before", e.Other)
+		c.log.Info("cluster node has moved", "other", e.ID, "address", e.Addr, "before", e.Other)
 	case membership.Renamed:
-		c.log.Warn("cluster node has another id now", "node", e.ID, "address", e.Addr, "before", e.Was)
+		c.log.Warn("cluster node has another id now", "other", e.ID, "address", e.Addr, "before", e.Was)
 	case membership.Duplicate:
-		c.log.Error("two cluster nodes have the same id: the second one gets no records", "node", e.ID, "first", e.Addr, "second", e.Other, "remedy", ownIDs)
+		c.log.Error("two cluster nodes have the same id: the second one gets no records", "other", e.ID, "first", e.Addr, "second", e.Other, "remedy", ownIDs)
 	case membership.OwnID:
-		c.log.Error("another cluster node has the id of this one", "node", e.ID, "address", e.Addr, "remedy", ownIDs)
+		c.log.Error("another cluster node has the id of this one", "other", e.ID, "address", e.Addr, "remedy", ownIDs)
 	case membership.Mistaken:
 		c.log.Warn("cluster node announces another id than is known", "address", e.Addr, "known", e.Was, "announced", e.ID, "remedy", sameLists)
 	case membership.Full:

@@ -336,13 +336,13 @@ func TestOneErrorEach(t *testing.T) {
 	}
 	for n, lines := range map[*running][][]string{
 		one: {
-			{"level=ERROR", "two cluster nodes have the same id", "node=2", at(2).String(), at(3).String(), "remedy="},
-			{"level=ERROR", "another cluster node has the id of this one", "node=1", at(4).String(), "remedy="},
+			{"level=ERROR", "two cluster nodes have the same id", "other=2", at(2).String(), at(3).String(), "remedy="},
+			{"level=ERROR", "another cluster node has the id of this one", "other=1", at(4).String(), "remedy="},
 			{"level=WARN", "clock jumped"},
 		},
 		two: {
-			{"level=ERROR", "another cluster node has the id of this one", "node=2", at(3).String(), "remedy="},
-			{"level=ERROR", "two cluster nodes have the same id", "node=1", at(1).String(), at(4).String(), "remedy="},
+			{"level=ERROR", "another cluster node has the id of this one", "other=2", at(3).String(), "remedy="},
+			{"level=ERROR", "two cluster nodes have the same id", "other=1", at(1).String(), at(4).String(), "remedy="},
 			{"level=WARN", "clock jumped"},
 		},
 	} {
