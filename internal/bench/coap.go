@@ -116,8 +116,8 @@ func Coap(ctx context.Context, cfg CoapConfig) ([]*measure.Result, error) {
 func (p coapPath) run(ctx context.Context, cfg CoapConfig) (result *measure.Result, err error) {
 	var topology *netlab.Topology
 	if p.moved {
-		if err := netlab.Privileged(); err != nil {
-			return nil, fmt.Errorf("needs root: %w", err)
+		if err := privileged(); err != nil {
+			return nil, err
 		}
 		topology = p.movedTopology()
 	}

@@ -87,10 +87,7 @@ func Dump(ctx context.Context, config DumpConfig) (results []*measure.Result, er
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	if err := netlab.Privileged(); err != nil {
-		return nil, fmt.Errorf("needs root: %w", err)
-	}
-	if err := programs.SweepPins(); err != nil {
+	if err := privileged(); err != nil {
 		return nil, err
 	}
 	var targets []floodTarget
@@ -243,12 +240,8 @@ func (r *dumpRun) lossesNow() (all netLosses, err error) {
 		}
 	}
 	if r.target.marks {
-		rows, err := readQueues(r.Lab.Namespace("middle"))
-		if err != nil {
+		if all["full queue of netfilter"], err = queueDrops(r.Lab.Namespace("middle")); err != nil {
 			return nil, err
-		}
-		for _, row := range rows {
-			all["full queue of netfilter"] += uint64(row.queueDrops) + uint64(row.userDrops)
 		}
 	}
 	return all, nil

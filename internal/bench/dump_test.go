@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -50,16 +49,10 @@ func TestDumpVerdicts(t *testing.T) {
 	if n := missedBy(results); n != 2 || results[0].Parameters[paramVerdict] != verdictReached {
 		t.Errorf("%d failed, want 2; the first: %v", n, results[0].Parameters)
 	}
-	var table, page bytes.Buffer
-	if err := WriteText(&table, results); err != nil {
-		t.Fatal(err)
-	}
-	if err := WriteReport(&page, results); err != nil {
-		t.Fatal(err)
-	}
+	table, page := shown(t, results)
 	for _, want := range []string{"2 of 10 datagrams lost (full queue of netfilter 2)", "999 of 1000 flows listed", "aim missed by 2"} {
-		if !strings.Contains(table.String(), want) || !strings.Contains(page.String(), want) {
-			t.Errorf("%q is missing in\n%s", want, table.String())
+		if !strings.Contains(table, want) || !strings.Contains(page, want) {
+			t.Errorf("%q is missing in\n%s", want, table)
 		}
 	}
 }

@@ -184,23 +184,14 @@ type socketSender struct {
 	next    int
 }
 
-// openSocket opens a packet socket past the queueing discipline.
+// openSocket opens the socket in the sender's namespace.
 func (f *flood) openSocket() (*socketSender, error) {
 	s := &socketSender{flood: f, batches: f.batches()}
-	err := f.Sender.Do(func() (err error) {
-		if s.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
-			return fmt.Errorf("open a packet socket: %w", err)
-		}
-		if err = unix.SetsockoptInt(s.fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1); err == nil {
-			err = unix.Bind(s.fd, &unix.SockaddrLinklayer{Ifindex: f.Interface})
-		}
-		if err != nil {
-			unix.Close(s.fd)
-			return fmt.Errorf("send on interface %d: %w", f.Interface, err)
-		}
-		return nil
-	})
-	return s, err
+	err := f.Sender.Do(func() (err error) { s.fd, err = sendingSocket(f.Interface); return err })
+	if err != nil {
+		return nil, err
+	}
+	return s, unix.SetNonblock(s.fd, false) // a full send buffer holds the sender up
 }
 
 func (s *socketSender) close() { unix.Close(s.fd) }
@@ -242,10 +233,8 @@ func (f *flood) batches() [][]mmsghdr {
 	for i := range all {
 		all[i] = make([]mmsghdr, floodBatch)
 		for j := range all[i] {
-			frame := f.frame(uint16(floodFirst + (i*floodBatch+j)%f.Flows))
-			vector := &unix.Iovec{Base: &frame[0]}
-			vector.SetLen(len(frame))
-			all[i][j].header = unix.Msghdr{Iov: vector, Iovlen: 1}
+			all[i][j].header = unix.Msghdr{Iov: &unix.Iovec{}, Iovlen: 1}
+			fill(&all[i][j], f.frame(uint16(floodFirst+(i*floodBatch+j)%f.Flows)))
 		}
 	}
 	return all

@@ -140,12 +140,8 @@ func (a *Attack) open() (fd, answers int, err error) {
 		return -1, -1, err
 	}
 	copy(a.SourceMAC[:], device.HardwareAddr)
-	if fd, err = packetSocket(device.Index, 0); err != nil {
+	if fd, err = sendingSocket(device.Index); err != nil {
 		return -1, -1, err
-	}
-	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1); err != nil {
-		unix.Close(fd)
-		return -1, -1, fmt.Errorf("packet socket: %w", err)
 	}
 	if !attackAnswers(a.Kind) {
 		return fd, -1, nil
@@ -156,6 +152,18 @@ func (a *Attack) open() (fd, answers int, err error) {
 	}
 	_ = unix.SetsockoptInt(answers, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 32<<20)
 	return fd, answers, nil
+}
+
+// sendingSocket opens a packet socket of an interface that sends past the queueing discipline and receives nothing.
+func sendingSocket(index int) (fd int, err error) {
+	if fd, err = packetSocket(index, 0); err != nil {
+		return -1, err
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_QDISC_BYPASS, 1); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("packet socket: %w", err)
+	}
+	return fd, nil
 }
 
 // packetSocket opens one on an interface, for frames of a protocol; 0: it receives none.

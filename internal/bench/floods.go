@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/testbed/measure"
-	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
 	"github.com/weir-lb/weir/internal/testbed/programs"
 )
@@ -223,10 +222,7 @@ func Floods(ctx context.Context, config FloodsConfig) (results []*measure.Result
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	if err := netlab.Privileged(); err != nil {
-		return nil, fmt.Errorf("needs root: %w", err)
-	}
-	if err := programs.SweepPins(); err != nil {
+	if err := privileged(); err != nil {
 		return nil, err
 	}
 	cells := config.cells()

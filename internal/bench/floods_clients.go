@@ -250,13 +250,9 @@ func (r *floodRun) sendWatched(ctx context.Context) (offered, reached float64, e
 
 // noteQueues notes what found the balancer's queues full: it is lost for want of processor time, not of a table.
 func (r *floodRun) noteQueues() error {
-	rows, err := readQueues(r.Lab.Namespace("middle"))
+	dropped, err := queueDrops(r.Lab.Namespace("middle"))
 	if err != nil {
 		return err
-	}
-	dropped := uint64(0)
-	for _, row := range rows {
-		dropped += uint64(row.queueDrops) + uint64(row.userDrops)
 	}
 	if dropped > 0 {
 		r.note(fmt.Sprintf("%d packets found the queue full", dropped))

@@ -247,16 +247,10 @@ func TestFloodVerdicts(t *testing.T) {
 		if n := missedBy(results); n != 1 {
 			t.Errorf("%d failed", n)
 		}
-		var table, page bytes.Buffer
-		if err := WriteText(&table, results); err != nil {
-			t.Fatal(err)
-		}
-		if err := WriteReport(&page, results); err != nil {
-			t.Fatal(err)
-		}
+		table, page := shown(t, results)
 		for _, text := range []string{want, "reached 1000 of 3000/s", "missed 1, peer 1, skipped 1"} {
-			if !strings.Contains(table.String(), text) || !strings.Contains(page.String(), text) {
-				t.Errorf("%q is missing in\n%s", text, table.String())
+			if !strings.Contains(table, text) || !strings.Contains(page, text) {
+				t.Errorf("%q is missing in\n%s", text, table)
 			}
 		}
 	}

@@ -192,13 +192,7 @@ type grid struct {
 // not there, is a result that says so, and the others go on. When ctx ends nothing is returned. Nothing is left behind either
 // way.
 func (g *grid) run(ctx context.Context) (results []*measure.Result, err error) {
-	if err := netlab.Privileged(); err != nil {
-		return nil, fmt.Errorf("needs root: %w", err)
-	}
-	if err := needTools(g.tools()); err != nil {
-		return nil, err
-	}
-	if err := programs.SweepPins(); err != nil {
+	if err := errors.Join(privileged(), needTools(g.tools())); err != nil {
 		return nil, err
 	}
 	temporary, err := scratch.New()

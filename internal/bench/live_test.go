@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bytes"
 	"encoding/binary"
 	"slices"
 	"strings"
@@ -31,14 +30,8 @@ func TestLiveSaysWhatItReached(t *testing.T) {
 	results := []*measure.Result{
 		liveResult(pathFloor, 5, 0.2), liveResult(pathRouting, 1, 1), liveResult("weir-l2dsr-xdp", 3.2, 0.3), liveResult("weir-nat-xdp", 3.0, 0.3), failed,
 	}
-	var text, page bytes.Buffer
-	if err := WriteText(&text, results); err != nil {
-		t.Fatal(err)
-	}
-	if err := WriteReport(&page, results); err != nil {
-		t.Fatal(err)
-	}
-	for name, out := range map[string]string{"table": text.String(), "report": page.String()} {
+	text, page := shown(t, results)
+	for name, out := range map[string]string{"table": text, "report": page} {
 		if !strings.Contains(out, "weir-l2dsr-xdp") || !strings.Contains(out, "3.20") || !strings.Contains(out, "no way") {
 			t.Errorf("the %s lacks a result:\n%s", name, out)
 		}

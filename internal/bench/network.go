@@ -11,6 +11,14 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
+// privileged sees that namespaces can be made, and removes what a run left that was killed.
+func privileged() error {
+	if err := netlab.Privileged(); err != nil {
+		return fmt.Errorf("needs root: %w", err)
+	}
+	return programs.SweepPins()
+}
+
 // freePorts finds UDP ports on 127.0.0.1 of a namespace, nil: of ours. They are free a moment later too unless somebody else is
 // fast.
 func freePorts(host *netlab.Host, n int) (ports []netip.AddrPort, err error) {

@@ -249,6 +249,15 @@ func readQueues(host *netlab.Host) (map[int]queueRow, error) {
 	return rows, err
 }
 
+// queueDrops is how many packets found a namespace's queues, or their sockets' buffers, full.
+func queueDrops(host *netlab.Host) (dropped uint64, err error) {
+	rows, err := readQueues(host)
+	for _, row := range rows {
+		dropped += uint64(row.queueDrops) + uint64(row.userDrops)
+	}
+	return dropped, err
+}
+
 // parseQueues reads lines of: queue, port id, waiting, copy mode, copy range, queue drops, user drops, sequence, 1.
 func parseQueues(text string) (map[int]queueRow, error) {
 	rows := map[int]queueRow{}

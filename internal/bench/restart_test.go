@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 	"time"
@@ -115,19 +114,13 @@ func TestRestartResult(t *testing.T) {
 	if err := Check(results); err == nil || !strings.Contains(err.Error(), "1 of 2") {
 		t.Errorf("%v", err)
 	}
-	var table, page bytes.Buffer
-	if err := WriteText(&table, results); err != nil {
-		t.Fatal(err)
-	}
-	if err := WriteReport(&page, results); err != nil {
-		t.Fatal(err)
-	}
+	table, page := shown(t, results)
 	for _, want := range []string{"event 2 missed: a wait of 3333 ms", "aims missed or not proven by 1"} {
-		if !strings.Contains(table.String(), want) || !strings.Contains(page.String(), want) {
-			t.Errorf("%q is missing in\n%s", want, table.String())
+		if !strings.Contains(table, want) || !strings.Contains(page, want) {
+			t.Errorf("%q is missing in\n%s", want, table)
 		}
 	}
-	if !strings.Contains(page.String(), "longest wait while kill happens") {
+	if !strings.Contains(page, "longest wait while kill happens") {
 		t.Error("no picture of the waits")
 	}
 }

@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,4 +70,14 @@ func TestReportSaysHowItWasMade(t *testing.T) {
 	if n := strings.Count(page.String(), "weir bench x"); n != 1 {
 		t.Errorf("one command is there %d times", n)
 	}
+}
+
+// shown is what results look like as text and as a page.
+func shown(t *testing.T, results []*measure.Result) (text, page string) {
+	t.Helper()
+	var table, report bytes.Buffer
+	if err := errors.Join(WriteText(&table, results), WriteReport(&report, results)); err != nil {
+		t.Fatal(err)
+	}
+	return table.String(), report.String()
 }

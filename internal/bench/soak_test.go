@@ -88,19 +88,13 @@ func TestSoakVerdicts(t *testing.T) {
 	if short := s.processResult(leak, 5*time.Minute); short.Parameters[paramVerdict] != verdictShort {
 		t.Errorf("5 minutes: %v", short.Parameters)
 	}
-	var table, page bytes.Buffer
-	if err := WriteText(&table, results); err != nil {
-		t.Fatal(err)
-	}
-	if err := WriteReport(&page, results); err != nil {
-		t.Fatal(err)
-	}
+	table, page := shown(t, results)
 	for _, want := range []string{"resident memory by 20.0 MB over the last third", "1 processes: grows; 1 loads: nothing lost; 1 loads: lost"} {
-		if !strings.Contains(table.String(), want) || !strings.Contains(page.String(), want) {
-			t.Errorf("%q is missing in\n%s", want, table.String())
+		if !strings.Contains(table, want) || !strings.Contains(page, want) {
+			t.Errorf("%q is missing in\n%s", want, table)
 		}
 	}
-	if !strings.Contains(page.String(), "soak: tables of node") {
+	if !strings.Contains(page, "soak: tables of node") {
 		t.Error("no picture of the tables")
 	}
 }

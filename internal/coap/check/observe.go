@@ -33,15 +33,8 @@ func (c *conversation) observationOf(a *answer) *observation {
 // register begins to observe a resource.
 func (c *conversation) register(t message.Type, path string, token []byte, wants ...want) (*observation, error) {
 	r := request{kind: t, code: message.GET, path: path, token: token, needed: true, options: []client.Option{client.UintOption(message.Observe, 0)}}
-	s, err := c.send(r)
+	s, a, err := c.exchange(r)
 	if err != nil {
-		return nil, err
-	}
-	a, err := c.response(s)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.confirm(a); err != nil {
 		return nil, err
 	}
 	if err := c.check(s, a, append([]want{code(message.Content), hasObserve}, wants...)...); err != nil {

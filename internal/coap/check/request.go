@@ -114,18 +114,24 @@ func (c *conversation) send(r request) (*sent, error) {
 
 // ask sends a request, waits for its response, acknowledges it and checks it.
 func (c *conversation) ask(r request, wants ...want) (*answer, error) {
-	s, err := c.send(r)
+	s, a, err := c.exchange(r)
 	if err != nil {
-		return nil, err
-	}
-	a, err := c.response(s)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.confirm(a); err != nil {
 		return nil, err
 	}
 	return a, c.check(s, a, wants...)
+}
+
+// exchange sends a request, waits for its response and acknowledges it.
+func (c *conversation) exchange(r request) (*sent, *answer, error) {
+	s, err := c.send(r)
+	if err != nil {
+		return nil, nil, err
+	}
+	a, err := c.response(s)
+	if err != nil {
+		return nil, nil, err
+	}
+	return s, a, c.confirm(a)
 }
 
 // confirm acknowledges a confirmable message.
