@@ -8,7 +8,7 @@ type BenchScenario struct {
 	Needs   string `json:"needs"`   // privileges and programs
 }
 
-// NATBench is what `weir bench nat --json` prints: the cost of a datagram forwarded in user space, compared with others.
+// NATBench is what `weir bench nat --json` prints: the cost of a datagram that weir nat forwards, compared with others.
 type NATBench struct {
 	Clients  int           `json:"clients"`       // that send side by side
 	Requests int           `json:"requests"`      // of one path in one round
@@ -16,7 +16,7 @@ type NATBench struct {
 	Payload  int           `json:"payload_bytes"` // of a datagram
 	Cores    int           `json:"cores"`         // that the run could use
 	Kernel   string        `json:"kernel"`        // release
-	Network  string        `json:"network"`       // loopback of a namespace, or of the host
+	Network  string        `json:"network"`       // loopback or veth, of namespaces or of the host
 	Paths    []NATBenchRow `json:"roads"`         // the paths to the echo server; the key keeps its first name, as in BenchResult
 }
 

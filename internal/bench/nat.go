@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ type NATConfig struct {
 	Rounds   int
 	Payload  int      // bytes
 	Workers  int      // of weir nat; 0: its default
+	Network  string   // loopback, or veth: client, path and server on hosts of their own, which needs root; empty: loopback
 	With     []string // peers to compare with in the same run, of NATPeers
 	CfNAT    string   // path of the jar for the peer cf-nat, which it adds; empty: $WEIR_CF_NAT
 }
@@ -41,6 +43,8 @@ func (c *NATConfig) Validate() error {
 		return fmt.Errorf("%d rounds: want 1 to 1000", c.Rounds)
 	case c.Payload < 8 || c.Payload > 60000:
 		return fmt.Errorf("payload of %d bytes: want 8 to 60000", c.Payload)
+	case c.Network != "" && c.Network != networkLoopback && c.Network != networkVeth:
+		return fmt.Errorf("network %q: write loopback or veth", c.Network)
 	case c.CfNAT != "":
 		return nil // java says what is wrong with it
 	}
@@ -75,22 +79,23 @@ func newNATFigures(name string) *natFigures {
 const straightPath = "straight"
 
 type natPath struct {
-	result *natFigures
-	entry  netip.AddrPort
-	proxy  *exec.Cmd // nil: none
-	start  func(entry, echo netip.AddrPort) *exec.Cmd
-	setup  func(ctx context.Context, entry, echo netip.AddrPort) error
-	host   *netlab.Host // where load and echo run; nil: the host's own network
-	echo   *exec.Cmd
+	result  *natFigures
+	network string // natPlain and its siblings; the others need root
+	entry   netip.AddrPort
+	proxy   *exec.Cmd // nil: none
+	start   func(entry, echo netip.AddrPort) *exec.Cmd
+	setup   func(ctx context.Context, entry, echo netip.AddrPort) error
+	client  *netlab.Host // where the load runs; nil: the host's own network
+	echo    *exec.Cmd
 }
 
 // natBench is one comparison under way.
 type natBench struct {
 	*programs.Stage
-	config  NATConfig
-	echo    netip.AddrPort
-	echoCmd *exec.Cmd
-	paths   []*natPath
+	config NATConfig
+	ports  []netip.AddrPort // of the echo server and of the paths
+	echoes map[string]*exec.Cmd
+	paths  []*natPath
 }
 
 // NAT runs the comparison.
@@ -103,11 +108,17 @@ func NAT(ctx context.Context, config NATConfig) (result NATResult, err error) {
 		Cores: runtime.NumCPU(), Kernel: procstat.KernelRelease(), Network: "loopback of the host",
 	}
 	var topology *netlab.Topology
-	if netlab.Privileged() == nil { // connection tracking costs every path of its namespace
-		topology = &netlab.Topology{Name: "benchnat", Namespaces: []netlab.Namespace{{Name: "all"}, {Name: "dnat"}}}
-		result.Network = "loopback of a namespace, iptables in one of its own"
+	switch err := netlab.Privileged(); {
+	case err == nil && config.Network == networkVeth:
+		topology = natTopology(config.Network)
+		result.Network = "client, router and server in namespaces, veth between them"
+	case err == nil:
+		topology = natTopology(config.Network)
+		result.Network = "loopback of a namespace, iptables and offload in one of their own each"
+	case config.Network == networkVeth:
+		return result, fmt.Errorf("network veth: %w", err)
 	}
-	b := &natBench{config: config}
+	b := &natBench{config: config, echoes: map[string]*exec.Cmd{}}
 	if b.Stage, err = programs.OpenStage(config.Binary, topology); err != nil {
 		return result, err
 	}
@@ -132,18 +143,12 @@ func NAT(ctx context.Context, config NATConfig) (result NATResult, err error) {
 	return result, nil
 }
 
-// open starts the echo and every path.
-func (b *natBench) open(ctx context.Context) error {
-	ports, err := freePorts(b.Host("all"), 6)
-	if err != nil {
+// open starts the echo servers and every path.
+func (b *natBench) open(ctx context.Context) (err error) {
+	if b.ports, err = freePorts(b.Host(natPlain), 7); err != nil {
 		return err
 	}
-	b.echo = ports[0]
 	self := b.config.Binary
-	b.echoCmd = exec.Command(self, "bench", "udp-echo", b.echo.String())
-	if err := b.Running.Start(b.Host("all"), b.echoCmd); err != nil {
-		return err
-	}
 	weir := func(extra ...string) func(entry, echo netip.AddrPort) *exec.Cmd {
 		return func(entry, echo netip.AddrPort) *exec.Cmd {
 			args := append([]string{"nat", entry.String(), "--", echo.String(), "--quiet", "--nat-timeout", "0", "--admin", ""}, extra...)
@@ -154,14 +159,15 @@ func (b *natBench) open(ctx context.Context) error {
 		}
 	}
 	b.paths = []*natPath{
-		{result: newNATFigures(straightPath), entry: b.echo},
-		{result: newNATFigures("weir nat"), entry: ports[1], start: weir()},
-		{result: newNATFigures("weir nat --reverse"), entry: ports[2], start: weir("--reverse")},
-		{result: newNATFigures("socat"), entry: ports[3], start: func(entry, echo netip.AddrPort) *exec.Cmd {
+		{result: newNATFigures(straightPath)},
+		{result: newNATFigures("weir nat"), start: weir("--offload", "none")},
+		{result: newNATFigures("weir nat --reverse"), start: weir("--offload", "none", "--reverse")},
+		{result: newNATFigures("weir nat, offload"), network: natOffload, start: weir("--offload", "tcx")},
+		{result: newNATFigures("socat"), start: func(entry, echo netip.AddrPort) *exec.Cmd {
 			return exec.Command("socat", "-T", "600",
 				fmt.Sprintf("UDP4-LISTEN:%d,bind=%s,fork,reuseaddr", entry.Port(), entry.Addr()), "UDP4:"+echo.String())
 		}},
-		{result: newNATFigures("iptables DNAT"), entry: ports[4], setup: b.dnat},
+		{result: newNATFigures("iptables DNAT"), network: natDNAT, setup: b.dnat},
 	}
 	jar, err := b.config.jar()
 	if err != nil {
@@ -169,49 +175,46 @@ func (b *natBench) open(ctx context.Context) error {
 	}
 	if jar != "" {
 		b.paths = append(b.paths, &natPath{
-			result: newNATFigures("cf-nat " + filepath.Base(jar)), entry: ports[5],
+			result: newNATFigures("cf-nat " + filepath.Base(jar)),
 			start: func(entry, echo netip.AddrPort) *exec.Cmd {
 				return exec.Command("java", "-jar", jar, entry.String(), "--", echo.String())
 			},
 		})
 	}
-	for _, p := range b.paths {
-		if err := b.prepare(ctx, p); err != nil {
+	for i, p := range b.paths {
+		if err := b.prepare(ctx, p, b.ports[i].Port()); err != nil {
 			return fmt.Errorf("%s: %w", p.result.Name, err)
 		}
 	}
 	return nil
 }
 
-func (b *natBench) prepare(ctx context.Context, p *natPath) error {
-	p.host, p.echo = b.Host("all"), b.echoCmd
+// prepare starts a path and the echo server of its network. The straight one's entry is the echo server.
+func (b *natBench) prepare(ctx context.Context, p *natPath, port uint16) (err error) {
+	p.network = cmp.Or(p.network, natPlain)
+	if p.network != natPlain && b.Lab == nil {
+		p.result.Skipped = "needs root"
+		return nil
+	}
+	hosts := b.hosts(p.network)
+	echo := b.echoAt(hosts)
+	p.client, p.entry = hosts.client, netip.AddrPortFrom(hosts.entry, port)
+	if p.echo, err = b.echoIn(p.network, hosts); err != nil {
+		return err
+	}
 	switch {
 	case p.setup != nil:
-		if b.Lab == nil {
-			p.result.Skipped = "needs root"
-			return nil
-		}
-		p.host, p.echo = b.Host("dnat"), exec.Command(b.config.Binary, "bench", "udp-echo", b.echo.String())
-		if err := b.Running.Start(p.host, p.echo); err != nil {
-			return err
-		}
-		return p.setup(ctx, p.entry, b.echo)
+		return p.setup(ctx, p.entry, echo)
 	case p.start != nil:
-		p.proxy = p.start(p.entry, b.echo)
+		p.proxy = p.start(p.entry, echo)
 		if _, err := exec.LookPath(p.proxy.Path); err != nil {
 			p.result.Skipped = filepath.Base(p.proxy.Path) + " is not installed"
 			return nil
 		}
-		return b.Running.Start(b.Host("all"), p.proxy)
+		return b.Running.Start(hosts.nat, p.proxy)
 	}
+	p.entry = echo
 	return nil
-}
-
-// dnat makes the kernel translate what is sent to entry.
-func (b *natBench) dnat(ctx context.Context, entry, echo netip.AddrPort) error {
-	_, err := b.Host("dnat").Exec(ctx, "iptables", "-t", "nat", "-A", "OUTPUT", "-p", "udp", "-d", entry.Addr().String(),
-		"--dport", strconv.Itoa(int(entry.Port())), "-j", "DNAT", "--to-destination", echo.String())
-	return err
 }
 
 // measure runs the load over one path and notes what it cost.
@@ -237,7 +240,7 @@ func (b *natBench) measure(ctx context.Context, p *natPath) error {
 		result, err = load.Run(ctx, note(0), note(1))
 		return err
 	}
-	if err := within(p.host, run); err != nil {
+	if err := within(p.client, run); err != nil {
 		return err
 	}
 	n := float64(result.Requests)

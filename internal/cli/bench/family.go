@@ -30,6 +30,7 @@ func benchValues() map[string][]string {
 		"weir bench run floods --only":   floods,
 		"weir bench run floods --with":   bench.FloodPeers(),
 		"weir bench nat --with":          bench.NATPeers(),
+		"weir bench nat --network":       {"loopback", "veth"},
 		"weir bench run nfqueue --with":  bench.NFQueuePeers(),
 		"weir bench run dump --only":     bench.DumpTargets(),
 	}

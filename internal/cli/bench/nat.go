@@ -21,13 +21,17 @@ func newBenchNATCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nat",
 		Short: "Compare what weir nat, socat and iptables spend on a forwarded datagram",
-		Long: `Compare the processor time per forwarded datagram of weir nat with a straight echo, socat and an iptables DNAT.
+		Long: `Compare the processor time per forwarded datagram of weir nat, in user space and with its offload into the kernel, with a
+straight echo, socat and an iptables DNAT.
 
 Clients in a closed loop send to a UDP echo, straight and over each path, in turns. "path" is what the path's own processes
 spend; a kernel path has none. "added" is what load, path and echo together spend more than straight, which can be
-compared for all. As root everything runs in a network namespace of its own; without, iptables is skipped.`,
+compared for all. As root everything runs in network namespaces of its own; without, offload and iptables are skipped.
+With --network veth the path runs on a router between client and server, straight is what that router routes, and what
+the kernel does beyond the processes (ksoftirqd) is in no column.`,
 		Example: `  weir bench nat
   weir bench nat --rounds 7 --requests 200000 --json
+  sudo weir bench nat --network veth
   WEIR_CF_NAT=cf-nat-3.14.0.jar weir bench nat --with cf-nat
   weir bench nat --cf-nat cf-nat-3.14.0.jar                       # the same`,
 		Args: cobra.NoArgs,
@@ -50,6 +54,7 @@ compared for all. As root everything runs in a network namespace of its own; wit
 	flags.IntVar(&config.Requests, "requests", 60000, "requests of one path in one round")
 	flags.IntVar(&config.Rounds, "rounds", 5, "rounds; the result is their median")
 	flags.IntVar(&config.Payload, "payload-size", 64, "bytes of payload")
+	flags.StringVar(&config.Network, "network", "loopback", "loopback; veth: client, path and server on hosts of their own, needs root")
 	flags.IntVar(&config.Workers, "workers", 0, "workers of weir nat (default one per core)")
 	flags.StringSliceVar(&config.With, "with", nil, "peers to compare with in the same run: "+strings.Join(bench.NATPeers(), ", ")+" (its jar is $WEIR_CF_NAT; needs java)")
 	flags.StringVar(&config.CfNAT, "cf-nat", "", "JAR of cf-nat (3.0 or later): --with cf-nat with that jar")
