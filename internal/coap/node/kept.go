@@ -60,14 +60,15 @@ func (n *Node) takeOver(l *listener, cfg *engine.Config) {
 		Slots: cfg.Workers * cmp.Or(cfg.MaxSessions, defaultSessions), Application: exchange.MemorySize,
 		Blocks: cfg.Workers, BlockSize: exchange.LogSize, Version: exchange.MemoryVersion,
 	}
-	var loss arena.Loss
-	var err error
-	if l.arena, loss, err = n.openArena(l, size); err != nil {
-		n.cfg.Log.Error("DTLS sessions will not outlive this process", "listener", l.stored, "error", err)
-		return
+	cfg.OpenArena = func() *arena.Arena {
+		a, loss, err := n.openArena(l, size)
+		if err != nil {
+			n.cfg.Log.Error("DTLS sessions will not outlive this process", "listener", l.stored, "error", err)
+			return nil
+		}
+		l.arena, l.kept = a, &KeptStatus{SlotBytes: a.SlotSize(), Damaged: loss.Damaged, NoRoom: loss.NoRoom}
+		return a
 	}
-	cfg.Arena = l.arena
-	l.kept = &KeptStatus{SlotBytes: l.arena.SlotSize(), Damaged: loss.Damaged, NoRoom: loss.NoRoom}
 }
 
 // defaultSessions is that of engine.Config.MaxSessions.

@@ -101,9 +101,13 @@ func readHeader(file *os.File) (cfg Config, err error) {
 	return cfg, nil
 }
 
+// maxPrepared bounds the memory that is taken before it is known how many slots are in use.
+const maxPrepared = 1 << 17
+
 // scan rebuilds the list of free slots, and returns how many slots were damaged; these are freed.
 func (a *Arena) scan() (damaged int) {
 	a.high = a.header.high
+	a.kept = make([]Restored, 0, min(a.high, maxPrepared)) // as a rule, all slots are in use
 	for i := range uint32(a.high) {
 		s := a.slot(i)
 		state, used, err := s.read()

@@ -45,6 +45,8 @@ type Config struct {
 	// Arena keeps the sessions, so that they outlive the process; nil: they end with it. The engine restores those that it holds, on
 	// the workers of now. The caller closes it after Run.
 	Arena *arena.Arena
+	// OpenArena returns the Arena, nil: none, once the sockets are open: what comes while it reads the sessions waits in them. nil: Arena is set.
+	OpenArena func() *arena.Arena
 	// Sockets are descriptors of the public sockets of an earlier process, in the order of its workers, and LinkSockets those of its link;
 	// nil: new ones. They belong to the engine, also after an error.
 	Sockets, LinkSockets []int

@@ -41,10 +41,6 @@ func Open(cfg Config) (*Engine, error) {
 	}
 	e := &Engine{cfg: cfg}
 	e.group = workers.New[*loop](&e.mu, workers.Limits{Messages: maxRequests})
-	start := time.Now()
-	if cfg.Arena != nil {
-		start = cfg.Arena.Start()
-	}
 	listen := udpio.Config{
 		Addr: cfg.Listen, Sockets: cfg.Workers, Batch: cfg.Batch, Drops: true,
 		ReadBuffer: socketBuffer, WriteBuffer: socketBuffer, Shared: cfg.Shared,
@@ -64,7 +60,7 @@ func Open(cfg Config) (*Engine, error) {
 		}, cfg.LinkSockets)
 	}
 	if err == nil {
-		err = e.open(start)
+		err = e.open()
 	}
 	if err != nil {
 		e.close()
@@ -73,7 +69,15 @@ func Open(cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-func (e *Engine) open(start time.Time) error {
+// open makes the workers and restores the sessions. The sockets are open.
+func (e *Engine) open() error {
+	if e.cfg.OpenArena != nil {
+		e.cfg.Arena = e.cfg.OpenArena()
+	}
+	start := time.Now()
+	if e.cfg.Arena != nil {
+		start = e.cfg.Arena.Start()
+	}
 	secret := make([]byte, handshake.CookieSecretLength)
 	if _, err := rand.Read(secret); err != nil {
 		return err

@@ -108,11 +108,14 @@ func (e *Engine) restore(now time.Duration) {
 	if e.cfg.Arena == nil {
 		return
 	}
-	all := e.cfg.Arena.Restored()
-	slices.SortFunc(all, func(a, b arena.Restored) int { return cmp.Compare(a.State.Active, b.State.Active) })
+	kept := e.cfg.Arena.Restored()
+	all := make([]*arena.Restored, len(kept)) // they are large, and sorting moves them
+	for i := range kept {
+		all[i] = &kept[i]
+	}
+	slices.SortFunc(all, func(a, b *arena.Restored) int { return cmp.Compare(a.State.Active, b.State.Active) })
 	at := map[netip.AddrPort]int{}
-	for i := range all {
-		r := &all[i]
+	for _, r := range all {
 		w := e.workers[e.workerOf(&r.State)]
 		w.now = now
 		if p := w.restore(r); p != nil && p.byAddress {
@@ -135,10 +138,11 @@ func (e *Engine) workerOf(state *arena.State) int {
 	return state.Worker % len(e.workers)
 }
 
-// restore makes a session of a slot, or frees the slot and returns nil.
+// restore makes a session of a slot, or frees the slot and returns nil. The session rests until its next authentic record: so that the process serves
+// soon, it does not expand the keys of all sessions first.
 func (w *Worker) restore(r *arena.Restored) *Peer {
 	state := &r.State
-	association, err := record.NewAssociation(state.Suite, &state.Keys, record.Server, state.ReadCID, state.WriteCID)
+	association, err := record.NewResting(state.Suite, &state.Keys, record.Server, state.ReadCID, state.WriteCID)
 	if err != nil || !w.fits(state) {
 		w.stats.RestoreLost++
 		w.cfg.Arena.Remove(r.Session)

@@ -66,6 +66,7 @@ func (k *supervisor) start(workers int, change func(*Config)) *Engine {
 		k.memory = os.NewFile(uintptr(duplicate(k.t, int(cfg.Arena.File().Fd()))), "held")
 		k.t.Cleanup(func() { _ = k.memory.Close(); closeAll(k.sockets) })
 	}
+	opened := cfg.Arena
 	for _, fd := range k.sockets {
 		cfg.Sockets = append(cfg.Sockets, duplicate(k.t, fd))
 	}
@@ -90,7 +91,7 @@ func (k *supervisor) start(workers int, change func(*Config)) *Engine {
 		if err := <-done; err != nil {
 			k.t.Error(err)
 		}
-		cfg.Arena.Close()
+		opened.Close()
 	}
 	return e
 }
@@ -314,4 +315,33 @@ func (l *looking) Serve(p *Peer, in, out []byte, now time.Duration) []byte {
 	l.served++
 	l.look(p)
 	return l.mirror.Serve(p, in, out, now)
+}
+
+// What comes while a new process still reads the sessions waits in its sockets: they are open before.
+func TestSocketsAreOpenBeforeTheSessions(t *testing.T) {
+	k := &supervisor{t: t}
+	e := k.start(1, nil)
+	c := k.connect(e, true)
+	c.ask(t, "first")
+	e.Leave()
+	k.stop()
+	closeAll(k.sockets) // as where every process has ended
+	k.sockets = nil
+	k.start(1, func(cfg *Config) {
+		sessions := cfg.Arena
+		cfg.Listen, cfg.Arena = e.Addr(), nil
+		cfg.OpenArena = func() *arena.Arena {
+			if _, err := c.conn.Write(c.seal([]byte("early"))); err != nil {
+				t.Error(err)
+			}
+			return sessions
+		}
+	})
+	defer func() { k.stop() }()
+	b := make([]byte, 2048)
+	_ = c.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	n, err := c.conn.Read(b)
+	if err != nil || c.open(b[:n]) != "early" {
+		t.Errorf("%d bytes, %v", n, err)
+	}
 }

@@ -70,3 +70,41 @@ func TestRest(t *testing.T) {
 		})
 	}
 }
+
+// An association that is made at rest expands its keys with the first authentic record, and not with what a stranger sends.
+func TestNewResting(t *testing.T) {
+	for _, suite := range record.Suites() {
+		keys := record.SplitKeys(suite, bytes.Repeat([]byte("key block"), 12)[:suite.KeysLength()])
+		client, err := record.NewAssociation(suite, &keys, record.Client, nil, []byte("to server"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		server, err := record.NewResting(suite, &keys, record.Server, []byte("to server"), nil)
+		if err != nil || record.Expanded(server) != [2]bool{} || record.Expanded(client) != [2]bool{true, true} {
+			t.Fatalf("%v: %v, expanded: server %v, client %v", suite, err, record.Expanded(server), record.Expanded(client))
+		}
+		s := new(record.Scratch)
+		for _, forge := range []bool{true, false} {
+			buf := make([]byte, record.MaxHeadRoom+5+record.MaxTailRoom)
+			copy(buf[record.MaxHeadRoom:], "hello")
+			sealed, err := client.Seal(s, record.ApplicationData, buf, record.MaxHeadRoom, 5)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if forge {
+				sealed[len(sealed)-1] ^= 1
+			}
+			var r record.Record
+			if _, err := record.Next(sealed, 9, &r); err != nil {
+				t.Fatal(err)
+			}
+			_, payload, _, verdict := server.Open(s, &r)
+			if forge && (verdict != record.Forged || record.Expanded(server) != [2]bool{}) || !forge && (verdict != record.Opened || string(payload) != "hello" || !record.Expanded(server)[0]) {
+				t.Errorf("%v, forged %v: %v, %q, expanded %v", suite, forge, verdict, payload, record.Expanded(server))
+			}
+		}
+	}
+	if _, err := record.NewResting(record.Suite(1), new(record.Keys), record.Server, nil, nil); err == nil {
+		t.Error("a suite that is not known")
+	}
+}
