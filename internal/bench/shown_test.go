@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/testbed/measure"
+	"github.com/weir-lb/weir/internal/testbed/testbedtest"
 )
 
 // The text and the page of each scenario, drawn from the results of a short real run (testdata/results).
@@ -22,23 +23,17 @@ func TestResultsAreShown(t *testing.T) {
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".json")
 		t.Run(name, func(t *testing.T) {
-			text, err := os.ReadFile(file)
+			form, err := os.ReadFile(file)
 			if err != nil {
 				t.Fatal(err)
 			}
-			results, err := ParseResults(text)
+			results, err := ParseResults(form)
 			if err != nil {
 				t.Fatal(err)
 			}
-			var table, page bytes.Buffer
-			if err := WriteText(&table, results); err != nil {
-				t.Fatal(err)
-			}
-			golden(t, "results/"+name+".txt", table.Bytes())
-			if err := WriteReport(&page, results); err != nil {
-				t.Fatal(err)
-			}
-			golden(t, "results/"+name+".html", page.Bytes())
+			text, page := shown(t, results)
+			testbedtest.Golden(t, "results/"+name+".txt", text)
+			testbedtest.Golden(t, "results/"+name+".html", page)
 		})
 	}
 }

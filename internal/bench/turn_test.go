@@ -3,7 +3,6 @@ package bench
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"math"
 	"os"
 	"path/filepath"
@@ -11,9 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/weir-lb/weir/api/v1"
+	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
+	"github.com/weir-lb/weir/internal/testbed/testbedtest"
 )
 
 // The rows are what iperf 2.1.8 of Debian printed when it was run.
@@ -274,8 +274,6 @@ func TestRoundsAddUp(t *testing.T) {
 	}
 }
 
-var update = flag.Bool("update", false, "write the golden files again")
-
 // The text and the JSON of a single load and of a sweep, of made-up measurements.
 func TestTurnReports(t *testing.T) {
 	stage := &turnStage{config: turnConfig(), started: time.Unix(1e9, 0).UTC(), network: "loopback of the host", offload: "none"}
@@ -303,7 +301,7 @@ func TestTurnReports(t *testing.T) {
 		if err := WriteTurn(&text, stage.config, runs); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, name+".txt", text.Bytes())
+		testbedtest.Golden(t, name+".txt", text.String())
 		form, err := json.Marshal(runs)
 		if err != nil {
 			t.Fatal(err)
@@ -315,7 +313,7 @@ func TestTurnReports(t *testing.T) {
 		if err := WriteReport(&page, read); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, name+".html", page.Bytes())
+		testbedtest.Golden(t, name+".html", page.String())
 		if !strings.Contains(string(form), `"connections":[{"id":1,`) || !strings.Contains(string(form), `"sum":{"id":-1,`) {
 			t.Errorf("%s: no connections or no sum in %s", name, form)
 		}
@@ -360,21 +358,4 @@ func madeUp(i, size int, rate float64) turnPhase {
 	p.processes = append(p.processes, measure.Process{Name: partGenerator, CPU: 150 * time.Millisecond})
 	p.sum = turnSum(p.rows)
 	return p
-}
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, got, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("%s is not what was written; see the difference with go test -update", name)
-	}
 }

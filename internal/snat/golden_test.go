@@ -2,44 +2,16 @@ package snat_test
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/snat"
+	"github.com/weir-lb/weir/internal/testbed/testbedtest"
 )
-
-var update = flag.Bool("update", false, "write the golden files again")
-
-// golden compares a text with a file, line by line.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines, wanted := strings.Split(got, "\n"), strings.Split(string(want), "\n")
-	for i := range min(len(lines), len(wanted)) {
-		if lines[i] != wanted[i] {
-			t.Fatalf("%s:%d (-update writes it again):\ngot  %s\nwant %s", file, i+1, lines[i], wanted[i])
-		}
-	}
-	if len(lines) != len(wanted) {
-		t.Errorf("%s: %d lines, want %d", file, len(lines), len(wanted))
-	}
-}
 
 func line(t *testing.T, v any) string {
 	t.Helper()
@@ -107,7 +79,7 @@ func TestPlansAreAsBefore(t *testing.T) {
 			}
 		}
 	}
-	golden(t, "plans.golden", text.String())
+	testbedtest.Golden(t, "plans.golden", text.String())
 }
 
 // The same seed gives the same run, also in the next release: counts of what happened in small paths of each kind.
@@ -150,7 +122,7 @@ func TestRunsAreAsBefore(t *testing.T) {
 			}
 		}
 	}
-	golden(t, "runs.golden", text.String())
+	testbedtest.Golden(t, "runs.golden", text.String())
 }
 
 // every keeps a few of many readings.
@@ -232,5 +204,5 @@ func TestSizesAndCellsAreAsBefore(t *testing.T) {
 		}
 		fmt.Fprintf(&text, "%s: predicted %d, exact %d, nodes %d, %s: %s; %s\n", cell.Scenario, cell.Predicted, cell.Exact, cell.Nodes, cell.Status, cell.Reason, line(t, cell.Seen))
 	}
-	golden(t, "sizes.golden", text.String())
+	testbedtest.Golden(t, "sizes.golden", text.String())
 }

@@ -2,7 +2,6 @@ package status
 
 import (
 	"encoding/json"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,9 +9,8 @@ import (
 	"time"
 
 	v1 "github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/testbed/testbedtest"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // read is one of the golden files of api/v1, every field of which is set.
 func read[T any](t *testing.T, name string) (value T) {
@@ -25,21 +23,6 @@ func read[T any](t *testing.T, name string) (value T) {
 		t.Fatal(err)
 	}
 	return value
-}
-
-// compare holds text against a golden file.
-func compare(t *testing.T, name, text string) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil || text != string(want) {
-		t.Errorf("%v; not as in %s:\n%s", err, file, text)
-	}
 }
 
 // Everything that a status may say is written, and the second look has rates.
@@ -69,7 +52,7 @@ func TestBalancerGolden(t *testing.T) {
 		if err := json.NewEncoder(&out).Encode(Shown(&status)); err != nil {
 			t.Fatal(err)
 		}
-		compare(t, name, out.String())
+		testbedtest.Golden(t, name, out.String())
 	}
 }
 
@@ -98,7 +81,7 @@ func TestListsGolden(t *testing.T) {
 	if err := table.Write(&out, &users); err != nil {
 		t.Fatal(err)
 	}
-	compare(t, "lists.txt", out.String())
+	testbedtest.Golden(t, "lists.txt", out.String())
 }
 
 // The members of a cluster are listed for each own node; the second look has rates, also of a node that has begun again.
@@ -120,7 +103,7 @@ func TestClusterGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	compare(t, "cluster.txt", out.String())
+	testbedtest.Golden(t, "cluster.txt", out.String())
 }
 
 // A server's status holds cluster nodes beside other listeners, which are no part of the view.

@@ -1,9 +1,7 @@
 package steer_test
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,9 +11,8 @@ import (
 	"github.com/weir-lb/weir/internal/steering/packet"
 	"github.com/weir-lb/weir/internal/steering/steer"
 	"github.com/weir-lb/weir/internal/steering/steer/steertest"
+	"github.com/weir-lb/weir/internal/testbed/testbedtest"
 )
-
-var update = flag.Bool("update", false, "write testdata/why.golden again")
 
 // explained is the reference path of the corpus that also explains itself: each kind of decision once.
 type explained struct {
@@ -66,23 +63,5 @@ func TestWhyOfTheCorpus(t *testing.T) {
 	steertest.Run(t, noRouter, func(t *testing.T) steertest.Path {
 		return &explained{name: filepath.Base(t.Name()), seen: seen, text: &text}
 	})
-	const golden = "testdata/why.golden"
-	if *update {
-		if err := os.WriteFile(golden, []byte(text.String()), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, wanted := strings.Split(text.String(), "\n"), strings.Split(string(want), "\n")
-	for i := range min(len(got), len(wanted)) {
-		if got[i] != wanted[i] {
-			t.Fatalf("%s:%d (-update writes it again):\ngot  %s\nwant %s", golden, i+1, got[i], wanted[i])
-		}
-	}
-	if len(got) != len(wanted) {
-		t.Errorf("%d lines, want %d", len(got), len(wanted))
-	}
+	testbedtest.Golden(t, "why.golden", text.String())
 }

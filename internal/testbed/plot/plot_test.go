@@ -3,10 +3,8 @@ package plot_test
 import (
 	"encoding/xml"
 	"errors"
-	"flag"
 	"io"
 	"math"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -14,9 +12,8 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/testbed/plot"
+	"github.com/weir-lb/weir/internal/testbed/testbedtest"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden report")
 
 func sample() plot.Report {
 	return plot.Report{
@@ -63,20 +60,7 @@ func render(t *testing.T, r plot.Report) string {
 }
 
 func TestReportGolden(t *testing.T) {
-	got := render(t, sample())
-	const golden = "testdata/report.html"
-	if *update {
-		if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Fatalf("the report changed; look at it in a browser, then run with -update")
-	}
+	testbedtest.Golden(t, "report.html", render(t, sample()))
 }
 
 // Words from a configuration end up in titles: none may become markup.
