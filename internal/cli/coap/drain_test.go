@@ -12,36 +12,42 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-// During a drain the server is not ready and makes no new session; a second signal ends it at once.
-func TestCoapDrains(t *testing.T) {
-	if !clitest.OwnProcess(t) {
-		return
+// draining starts a server that drains for so long, loads it, and sends it SIGTERM. The load ends with its sessions.
+func draining(t *testing.T, timeout string) (at string, s *survivor, done <-chan client.BenchResult) {
+	t.Helper()
+	at = netlabtest.UDPAddress(t).String()
+	s = startSurvivor(t, "coap", "server", "--dtls-only", "--dtls", at, "--workers", "2", "--drain-timeout", timeout)
+	started, ended := make(chan struct{}, 1), make(chan client.BenchResult, 1)
+	load := client.BenchConfig{
+		URI: "coaps://" + at + "/benchmark?rlen=40", Clients: survivors, Duration: time.Hour, Pause: 5 * time.Millisecond, LiveEvery: 20 * time.Millisecond, Workers: 1, Seed: 1,
 	}
-	at := netlabtest.UDPAddress(t).String()
-	s := startSurvivor(t, "coap", "server", "--dtls-only", "--dtls", at, "--workers", "2", "--drain-timeout", "1h")
-	progress, done := make(chan uint64, 1), make(chan client.BenchResult, 1)
 	go func() {
-		result, err := client.Bench(context.Background(), client.BenchConfig{
-			URI: "coaps://" + at + "/benchmark?rlen=40", Clients: survivors, Duration: time.Hour, Pause: 5 * time.Millisecond, AckTimeout: repeatSoon, Workers: 1, Seed: 1, LiveEvery: 20 * time.Millisecond,
-		}, func(s client.Snapshot) {
-			select {
-			case progress <- s.Total.Requests:
-			default:
+		result, err := client.Bench(context.Background(), load, func(s client.Snapshot) {
+			if s.Total.Requests > 2*survivors {
+				select {
+				case started <- struct{}{}:
+				default:
+				}
 			}
 		})
 		if err != nil {
 			t.Error(err)
 		}
-		done <- result
+		ended <- result
 	}()
-	for n := range progress {
-		if n > 2*survivors {
-			break
-		}
-	}
+	<-started
 	if err := s.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
+	return at, s, ended
+}
+
+// During a drain the server is not ready and makes no new session; a second signal ends it at once.
+func TestCoapDrains(t *testing.T) {
+	if !clitest.OwnProcess(t) {
+		return
+	}
+	at, s, done := draining(t, "1h")
 	netlabtest.Eventually(t, "the server is not ready", func() bool {
 		err := s.Admin.Get(t.Context(), "/readyz", nil, nil)
 		return err != nil && strings.Contains(err.Error(), "503")
@@ -53,13 +59,7 @@ func TestCoapDrains(t *testing.T) {
 	if after := s.now().Listeners[0].Engine; after.Handshakes != before.Handshakes || after.HellosIgnored == before.HellosIgnored {
 		t.Errorf("%d handshakes after %d", after.Handshakes, before.Handshakes)
 	}
-	if err := s.Cmd.Process.Signal(syscall.SIGTERM); err != nil { // the second one: those that are left end
-		t.Fatal(err)
-	}
-	<-s.Ended
-	if s.Err != nil {
-		t.Errorf("SIGTERM: %v", s.Err)
-	}
+	terminate(t, s) // the sessions that are left end
 	<-done
 }
 
@@ -68,29 +68,7 @@ func TestCoapDrainLosesNothing(t *testing.T) {
 	if !clitest.OwnProcess(t) {
 		return
 	}
-	at := netlabtest.UDPAddress(t).String()
-	s := startSurvivor(t, "coap", "server", "--dtls-only", "--dtls", at, "--workers", "2", "--drain-timeout", "4s")
-	started, done := make(chan struct{}, 1), make(chan client.BenchResult, 1)
-	go func() {
-		result, err := client.Bench(context.Background(), client.BenchConfig{
-			URI: "coaps://" + at + "/benchmark?rlen=40", Clients: survivors, Duration: time.Hour, Pause: 5 * time.Millisecond, AckTimeout: 2 * time.Second, Workers: 1, Seed: 1, LiveEvery: 20 * time.Millisecond,
-		}, func(s client.Snapshot) {
-			if s.Total.Requests > 2*survivors {
-				select {
-				case started <- struct{}{}:
-				default:
-				}
-			}
-		})
-		if err != nil {
-			t.Error(err)
-		}
-		done <- result
-	}()
-	<-started
-	if err := s.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	_, s, done := draining(t, "4s")
 	result := <-done // each client ends with its session
 	<-s.Ended
 	if s.Err != nil {
