@@ -77,11 +77,14 @@ func (c *Cluster) writeCounters(table *terminal.Table, view *v1.CoAPClusterView,
 		now, then := n.Counters, c.last[n.ID]
 		current[n.ID] = now
 		rows = append(rows, line{name: fmt.Sprintf("node %d", n.ID), pairs: [][2]uint64{
-			{now.Forwarded, then.Forwarded}, {now.ProcessedForwarded, then.ProcessedForwarded},
-			{now.Backwarded, then.Backwarded}, {now.SentBackwarded, then.SentBackwarded},
+			{now.Forwarded, then.Forwarded},
+			{now.ProcessedForwarded, then.ProcessedForwarded},
+			{now.Backwarded, then.Backwarded},
+			{now.SentBackwarded, then.SentBackwarded},
 			{now.DroppedForward + now.DroppedBackward, then.DroppedForward + then.DroppedBackward},
 			{now.BadForward + now.BadBackward, then.BadForward + then.BadBackward},
-			{now.Strangers, then.Strangers}, {now.RefusedTargets, then.RefusedTargets},
+			{now.Strangers, then.Strangers},
+			{now.RefusedTargets, then.RefusedTargets},
 		}})
 	}
 	c.last, c.at = current, at

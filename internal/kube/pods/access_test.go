@@ -38,7 +38,8 @@ func TestFromEnvironment(t *testing.T) {
 	}{
 		{"nothing", nil, nil, Config{Namespace: "default", host: "https://kubernetes.default.svc"}},
 		{
-			"a Pod", full, map[string]string{"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"},
+			"a Pod", full,
+			map[string]string{"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"},
 			Config{Namespace: "prod", host: "https://[fd00::1]:6443", tokenFile: serviceAccount + "/token", caFile: serviceAccount + "/ca.crt"},
 		},
 		{
@@ -47,7 +48,8 @@ func TestFromEnvironment(t *testing.T) {
 			}, Config{Namespace: "lab", Selector: "app=cf-extserver", host: "https://api:16443", token: "mine", caFile: "/mine.pem"},
 		},
 		{
-			"an empty token is that of the account", map[string]string{serviceAccount + "/token": "t", californiumCA: "c"},
+			"an empty token is that of the account",
+			map[string]string{serviceAccount + "/token": "t", californiumCA: "c"},
 			map[string]string{"KUBECTL_HOST": "https://api", "KUBECTL_TOKEN": "", "KUBECTL_SELECTOR_LABEL": "app"},
 			Config{Namespace: "default", Label: "app", host: "https://api", tokenFile: serviceAccount + "/token", caFile: californiumCA},
 		},
