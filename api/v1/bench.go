@@ -68,13 +68,15 @@ type BenchFigure struct {
 	Unit  string  `json:"unit,omitempty"` // absent: it has none
 }
 
-// BenchSample is the state over one interval.
+// BenchSample is the state over one interval of a second or longer: in a long run of twice, four times as long and so on, with the
+// percentiles of the worst second or so in it.
 type BenchSample struct {
 	At     float64 `json:"at_s"`           // end of the interval, in seconds since the start of the measured phase
 	Rate   float64 `json:"requests_per_s"` // answered requests per second
 	P50    float64 `json:"p50_ms"`         // latency of half of them is no longer, in milliseconds
 	P99    float64 `json:"p99_ms"`         // latency of 99 % of them, in milliseconds
-	Errors uint64  `json:"errors"`         // of the interval
+	Max    float64 `json:"max_ms"`         // the longest latency, in milliseconds; 0: nothing was answered
+	Errors uint64  `json:"errors"`         // of the interval; 0 where a scenario knows them of the whole run only
 }
 
 // BenchSeries is one gauge over time. At and Values have the same length; a moment without a value is in neither.

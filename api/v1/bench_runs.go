@@ -32,6 +32,10 @@ type NATBenchRow struct {
 	PerRequest float64 `json:"proxy_ms_per_1000_requests"` // milliseconds of its own processes
 	TotalCPU   float64 `json:"total_us_per_request"`       // load, path and echo server together
 	AddedCPU   float64 `json:"added_us_per_datagram"`      // more than the straight path
+	// Latency has the times from a request's first transmission to its answer, of all rounds; absent: the path did not run.
+	Latency *BenchLatency `json:"latency,omitempty"`
+	// Samples are the same over time: that of the path's own rounds, one after the other; absent: the path did not run.
+	Samples []BenchSample `json:"samples,omitempty"`
 }
 
 // ProgramCost is one element of the list that `weir bench ebpf --json` prints: nanoseconds that the kernel data path needs for a packet

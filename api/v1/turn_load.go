@@ -26,6 +26,7 @@ type TurnLoadFlowOf[Latency any] struct {
 	Connections []TurnLoadConnection `json:"connections,omitempty"` // absent: the direction was not requested
 	Sum         TurnLoadConnection   `json:"sum"`                   // of the connections
 	Latency     *Latency             `json:"latency,omitempty"`     // of all the connections; absent: the direction was not requested
+	Samples     []BenchSample        `json:"samples,omitempty"`     // datagrams of all the connections, by when they arrived; absent: none did
 }
 
 // TurnLoadConnection is one client's share.

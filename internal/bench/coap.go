@@ -82,7 +82,7 @@ const (
 
 // Coap measures each path in turn, in processes of cfg.Binary on loopback, and returns a result for each. CPU time, requests
 // and forwarded records are differences over the window, read from the kernel and from the nodes; round-trip times are the
-// clients', over the whole run.
+// clients', over the whole run: samples count from its start.
 func Coap(ctx context.Context, cfg CoapConfig) ([]*measure.Result, error) {
 	if cfg.Clients == 0 {
 		cfg.Clients = 2000
@@ -339,7 +339,7 @@ func (p coapPath) result(cfg CoapConfig, started time.Time, before, after sample
 	result := &measure.Result{
 		Scenario: scenarioCoap, Path: p.name, Machine: machine(), Started: started, Elapsed: after.at.Sub(before.at), Requests: requests, Errors: load.Result.Errors,
 		Parameters: map[string]string{"clients": strconv.Itoa(cfg.Clients), "nodes": strconv.Itoa(p.nodes), "workers": "1"},
-		Bytes:      40 * requests, Latency: load.Result.Latency,
+		Bytes:      40 * requests, Latency: load.Result.Latency, Samples: load.Result.Samples,
 		Processes: []measure.Process{
 			{Name: "servers", CPU: after.cpu - before.cpu, PeakBytes: after.memory},
 			{Name: "clients", CPU: after.clients - before.clients},

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
 	"github.com/weir-lb/weir/internal/testbed/programs"
@@ -69,10 +70,12 @@ type NATResult = v1.NATBench
 type natFigures struct {
 	v1.NATBenchRow
 	rates, proxy, total []float64
+	latency             *measure.Timeline
+	measured            time.Duration // of all rounds so far
 }
 
 func newNATFigures(name string) *natFigures {
-	return &natFigures{NATBenchRow: v1.NATBenchRow{Name: name}}
+	return &natFigures{NATBenchRow: v1.NATBenchRow{Name: name}, latency: measure.NewTimeline(time.Second)}
 }
 
 // straightPath is the name of the path without anything in it.
@@ -221,7 +224,7 @@ func (b *natBench) prepare(ctx context.Context, p *natPath, port uint16) (err er
 func (b *natBench) measure(ctx context.Context, p *natPath) error {
 	load := udpLoad{
 		To: p.entry, Clients: b.config.Clients, Requests: b.config.Requests, Payload: b.config.Payload,
-		Timeout: 400 * time.Millisecond, Warmup: 5,
+		Timeout: 400 * time.Millisecond, Warmup: 5, Latency: p.result.latency, Before: p.result.measured,
 	}
 	var proxy, echo [2]time.Duration
 	note := func(i int) func() error {
@@ -248,6 +251,7 @@ func (b *natBench) measure(ctx context.Context, p *natPath) error {
 	micros := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 	r := p.result
 	r.Lost += result.Lost
+	r.measured += result.Elapsed
 	r.rates = append(r.rates, n/result.Elapsed.Seconds())
 	r.proxy = append(r.proxy, micros(spent)/n/2)
 	r.total = append(r.total, micros(spent+echo[1]-echo[0]+result.CPU)/n)
@@ -263,6 +267,8 @@ func (b *natBench) summary() []v1.NATBenchRow {
 			r.Rate, r.ProxyCPU, r.TotalCPU = median(r.rates), median(r.proxy), median(r.total)
 			r.ProxyMin, r.ProxyMax = slices.Min(r.proxy), slices.Max(r.proxy)
 			r.PerRequest = r.ProxyCPU * 2
+			samples, latency := r.latency.End(r.measured)
+			r.Samples, r.Latency = measure.SamplesForm(samples), latency.Form()
 			if r.Name == straightPath {
 				straight = r.TotalCPU
 			}

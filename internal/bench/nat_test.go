@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -19,7 +20,7 @@ func TestLoadAndEcho(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- Echo(ctx, at) }()
-	load := udpLoad{To: at, Clients: 20, Requests: 2000, Payload: 8, Timeout: time.Second, Warmup: 2}
+	load := udpLoad{To: at, Clients: 20, Requests: 2000, Payload: 8, Timeout: time.Second, Warmup: 2, Latency: measure.NewTimeline(time.Second), Before: time.Hour}
 	var calls []string
 	note := func(what string) func() error {
 		return func() error { calls = append(calls, what); return nil }
@@ -31,9 +32,44 @@ func TestLoadAndEcho(t *testing.T) {
 	if result.Requests != 2000 || result.Elapsed <= 0 || strings.Join(calls, " ") != "begin end" {
 		t.Fatalf("%+v, calls %q", result, calls)
 	}
+	// The warm-up is not among the times, and the load began an hour into them.
+	if samples, latency := load.Latency.End(time.Hour + result.Elapsed); latency.Count() != 2000 || latency.Min() <= 0 || len(samples) == 0 || samples[len(samples)-1].At <= time.Hour {
+		t.Errorf("%d times, the shortest %v; %+v", latency.Count(), latency.Min(), samples)
+	}
 	cancel()
 	if err := <-ended; err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A request that is sent again has waited since it was sent first.
+func TestARepeatedRequestCountsFromItsFirstTransmission(t *testing.T) {
+	server, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	go func() {
+		buffer, seen := make([]byte, 64), 0
+		for {
+			n, from, err := server.ReadFromUDPAddrPort(buffer)
+			if err != nil {
+				return
+			}
+			if seen++; seen != 2 { // the first is the warm-up
+				_, _ = server.WriteToUDPAddrPort(buffer[:n], from)
+			}
+		}
+	}()
+	const timeout = 50 * time.Millisecond
+	load := udpLoad{To: server.LocalAddr().(*net.UDPAddr).AddrPort(), Clients: 1, Requests: 1, Payload: 8, Timeout: timeout, Latency: measure.NewTimeline(time.Second)}
+	nothing := func() error { return nil }
+	result, err := load.Run(t.Context(), nothing, nothing)
+	if err != nil || result.Lost == 0 {
+		t.Fatalf("%+v, %v", result, err)
+	}
+	if _, latency := load.Latency.End(result.Elapsed); latency.Count() != 1 || latency.Min() < timeout {
+		t.Errorf("%d times, the shortest %v: the first transmission was %v before the second", latency.Count(), latency.Min(), timeout)
 	}
 }
 
@@ -44,7 +80,7 @@ func TestLoadWithoutAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	load := udpLoad{To: silent.LocalAddr().(*net.UDPAddr).AddrPort(), Clients: 1, Requests: 1, Payload: 8, Timeout: 2 * time.Millisecond}
+	load := udpLoad{To: silent.LocalAddr().(*net.UDPAddr).AddrPort(), Clients: 1, Requests: 1, Payload: 8, Timeout: 2 * time.Millisecond, Latency: measure.NewTimeline(time.Second)}
 	nothing := func() error { return nil }
 	if _, err := load.Run(t.Context(), nothing, nothing); err == nil || !strings.Contains(err.Error(), "nothing answers") {
 		t.Fatalf("got %v", err)

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weir-lb/weir/internal/terminal"
 	"github.com/weir-lb/weir/internal/testbed/measure"
@@ -79,10 +81,10 @@ func WriteReport(w io.Writer, results []*measure.Result) error {
 	if len(results) == 0 {
 		return errors.New("no results to draw")
 	}
-	report := plot.Report{Title: "weir bench", When: results[0].Started, OK: true}
-	var names, methods []string
+	report := plot.Report{When: results[0].Started, OK: true}
+	var titles, methods []string
 	for _, p := range partsOf(results) {
-		names, methods = append(names, p.Name), append(methods, p.methodOf(p.results))
+		titles, methods = append(titles, p.heading()), append(methods, p.methodOf(p.results))
 		if p.verdict != nil {
 			report.Verdict, report.OK = p.verdict(p.results), missedBy(p.results) == 0
 		}
@@ -93,10 +95,10 @@ func WriteReport(w io.Writer, results []*measure.Result) error {
 			p.pictures = allFigures
 		}
 		report.Figures = append(report.Figures, p.pictures(p.results)...)
-		report.Figures = append(report.Figures, curves(p)...)
+		report.Figures = append(append(report.Figures, curves(p)...), overTime(p)...)
 	}
 	methods = append(methods, conditions(results)...)
-	report.Title += " " + strings.Join(names, ", ")
+	report.Title = strings.Join(titles, ", ")
 	if failed := failures(results); len(failed) > 0 {
 		report.OK = false
 		report.Verdict = fmt.Sprintf("%d of %d measurements failed", len(failed), len(results))
@@ -118,6 +120,31 @@ func curves(p *part) []plot.Figure {
 		return nil
 	}
 	return []plot.Figure{plot.Percentiles(p.Name+": latency, percentiles of the run", series)}
+}
+
+// overTime draws the latency of each interval of those results of a scenario that have several.
+func overTime(p *part) (charts []plot.Figure) {
+	for _, r := range p.results {
+		if len(r.Samples) < 3 {
+			continue
+		}
+		series := []plot.Series{{Name: "p50", Steps: true}, {Name: "p99", Steps: true}, {Name: "max", Steps: true}}
+		for _, sample := range r.Samples {
+			for i, d := range []time.Duration{sample.P50, sample.P99, sample.Max} {
+				y := measure.Millis(d)
+				if sample.Max == 0 { // nothing was answered in this time
+					y = math.NaN()
+				}
+				series[i].X, series[i].Y = append(series[i].X, sample.At.Seconds()), append(series[i].Y, y)
+			}
+		}
+		chart := plot.Chart{Title: p.Name + ": latency of each interval, " + r.Path, YLabel: "ms", Series: series}
+		for _, e := range r.Events {
+			chart.Events = append(chart.Events, plot.Event{X: e.At.Seconds(), Label: e.What})
+		}
+		charts = append(charts, chart)
+	}
+	return charts
 }
 
 // conditions are the commands that made results, each with the load average of its machine.

@@ -45,6 +45,7 @@ func (r *restart) result(started time.Time) *measure.Result {
 func (r *restart) fill(result *measure.Result, windows []restartWindow, samples []v1.CoAPBenchSample, total *v1.CoAPBench) {
 	result.Elapsed = time.Since(result.Started)
 	result.Latency, _ = measure.LatencyOf(total.Result.Latency) // of this very binary
+	result.Samples = samplesSince(windows[0].at, samples, measure.SamplesOf(total.Result.Samples))
 	values := func(of func(*restartWindow) float64) (all []float64) {
 		for i := range windows {
 			all = append(all, of(&windows[i]))
@@ -127,6 +128,20 @@ func waitsOf(start time.Time, samples []v1.CoAPBenchSample) measure.Series {
 		}
 	}
 	return all
+}
+
+// samplesSince are the clients' own samples since the first event. Theirs count from their first request.
+func samplesSince(start time.Time, live []v1.CoAPBenchSample, own []measure.Sample) (since []measure.Sample) {
+	if len(live) == 0 {
+		return nil
+	}
+	begun := live[0].At.Add(-time.Duration(live[0].Period * float64(time.Second)))
+	for _, s := range own {
+		if s.At += begun.Sub(start); s.At > 0 {
+			since = append(since, s)
+		}
+	}
+	return since
 }
 
 // seriesOf is one series of a result; nil when it has none of that name.

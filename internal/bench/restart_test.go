@@ -98,9 +98,16 @@ func TestRestartResult(t *testing.T) {
 		if i == 0 {
 			taken = restartSamples(nil)
 		}
-		r.fill(results[i], windowsOf(restartEventsAt(), taken), taken, &v1.CoAPBench{})
+		total := v1.CoAPBench{}
+		for second := 1.0; second <= 4; second++ { // since the clients' first request, 1.1 s before the first event
+			total.Result.Samples = append(total.Result.Samples, v1.BenchSample{At: second, P50: 1, P99: 10 * second, Max: 100})
+		}
+		r.fill(results[i], windowsOf(restartEventsAt(), taken), taken, &total)
 	}
 	r := results[1]
+	if len(r.Samples) != 3 || r.Samples[0].At != 900*time.Millisecond || r.Samples[0].P99 != 20*time.Millisecond {
+		t.Errorf("samples since the first event: %+v", r.Samples)
+	}
 	for name, want := range map[string]float64{
 		figureRestartSent: 10000, figureRestartLost: 0, figureRehandshakes: 0, figureRepeated: 7, figureLongestWait: 3333, figureSilence: 10, figureServing: 60, figureLate: 1, figureLoadAverage: 3,
 	} {
@@ -119,6 +126,9 @@ func TestRestartResult(t *testing.T) {
 		if !strings.Contains(table, want) || !strings.Contains(page, want) {
 			t.Errorf("%q is missing in\n%s", want, table)
 		}
+	}
+	if !strings.Contains(page, "latency of each interval, "+r.Path) {
+		t.Error("the page does not draw the latency of each interval")
 	}
 	if !strings.Contains(page, "longest wait while kill happens") {
 		t.Error("no picture of the waits")

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -20,6 +21,7 @@ type Scenario struct {
 	method   func([]*measure.Result) string        // how the numbers came about; nil: the machine
 	verdict  func([]*measure.Result) string        // the run in one sentence; nil: none
 	missed   string                                // error of a run that missed its aims: how many of how many
+	title    string                                // of the page; empty: the command
 	plain    bool                                  // tables of words: aligned left, without a title in the text
 }
 
@@ -33,6 +35,7 @@ const (
 	scenarioRestart   = "restart"
 	scenarioLive      = "ebpf-live"
 	scenarioCoap      = "coap"
+	scenarioNAT       = "nat"
 	scenarioTurn      = "turn"       // one load, its connections and their sum
 	scenarioTurnSweep = "turn-sweep" // packet rates and costs by packet size
 )
@@ -118,8 +121,14 @@ func commandScenarios() []Scenario {
 			},
 			tables: turnTables, pictures: turnPictures, method: turnMethod,
 		},
-		{BenchScenario: v1.BenchScenario{Name: scenarioTurnSweep}, tables: sweepTables, pictures: sweepPictures, method: turnMethod},
-		{BenchScenario: v1.BenchScenario{Name: "nat", Command: "weir bench nat", About: "CPU of a datagram forwarded in user space compared with socat and iptables", Needs: "nothing; with root also iptables"}},
+		{BenchScenario: v1.BenchScenario{Name: scenarioTurnSweep}, title: "weir turn bench --sweep", tables: sweepTables, pictures: sweepPictures, method: turnMethod},
+		{
+			BenchScenario: v1.BenchScenario{
+				Name: scenarioNAT, Command: "weir bench nat", Needs: "nothing; with root also iptables",
+				About: "CPU of a datagram forwarded in user space compared with socat and iptables",
+			},
+			tables: natTables, pictures: natPictures, method: natMethod,
+		},
 		{BenchScenario: v1.BenchScenario{
 			Name: "tcp", Command: "weir tcp bench", Needs: "nothing; with root a network of its own, --via, --with",
 			About: "TCP connections held: time to establish, memory and CPU of each, losses; by --via through balancers, --with compared with other testers",
@@ -141,6 +150,11 @@ func scenarioOf(name string) Scenario {
 		return Scenario{BenchScenario: v1.BenchScenario{Name: name}}
 	}
 	return all[i]
+}
+
+// heading is the title of the scenario's page: the command that makes its results.
+func (s *Scenario) heading() string {
+	return cmp.Or(s.title, s.Command, "weir bench, "+s.Name)
 }
 
 // methodOf says how the results came about.

@@ -70,7 +70,7 @@ func (s *turnStage) base(scenario string, path *turnPath, size int, phase *turnP
 	return &measure.Result{
 		Scenario: scenario, Path: path.name, Parameters: parameters, Machine: machine(), Started: s.started,
 		Elapsed: time.Duration(phase.sum.Seconds * float64(time.Second)), Requests: phase.received(), Errors: phase.sum.Lost,
-		Bytes: uint64(phase.sum.Bytes), Latency: phase.latency, Processes: phase.processes, Figures: phase.figures(),
+		Bytes: uint64(phase.sum.Bytes), Latency: phase.latency, Samples: phase.samples, Processes: phase.processes, Figures: phase.figures(),
 	}
 }
 
@@ -137,6 +137,7 @@ func (s *turnStage) cellResults(cell *turnCell) (runs []*TurnRun) {
 	r := s.base(scenarioTurnSweep, cell.path, cell.size, phase)
 	r.Parameters[paramTurnRate], r.Parameters["limited_by"] = paramTurnMax, cell.limitedBy()
 	r.Parameters["try_seconds"] = strconv.FormatFloat(s.config.Probe.Seconds(), 'f', -1, 64)
+	r.Samples = nil // the tries are too short to have any
 	r.Figures = append(r.Figures, measure.Figure{Name: figureTurnHighest, Value: phase.sum.Rate, Unit: "1/s"})
 	return append(runs, &TurnRun{Result: r, Connections: phase.rows, Sum: phase.sum, Search: cell.search.trace})
 }

@@ -28,6 +28,7 @@ type turnPhase struct {
 	rows       []v1.TurnBenchConnection
 	sum        v1.TurnBenchConnection
 	latency    *measure.Latency // nil with iperf
+	samples    []measure.Sample // of each second; none with iperf
 	overflowed uint64           // at the sink: not the server's loss
 	processes  []measure.Process
 	machine    procstat.Machine // what all of it took
@@ -98,6 +99,7 @@ func (s *turnStage) runBuiltin(ctx context.Context, path *turnPath, load turnLoa
 		phase.rows = append(phase.rows, turnRowOf(&c))
 	}
 	phase.sum, phase.latency, phase.overflowed = turnSum(phase.rows), flow.Latency, report.Overflowed
+	phase.samples = measure.SamplesOf(flow.Samples)
 	return phase, nil
 }
 

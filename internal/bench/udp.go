@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/testbed/measure"
 )
 
 // Echo answers every UDP datagram at an address with itself until ctx ends: one thread, one datagram a call, the
@@ -48,6 +50,9 @@ type udpLoad struct {
 	Timeout  time.Duration // then the request counts as lost and is sent again
 	// Warmup requests of each client come first and are not measured.
 	Warmup int
+	// Latency gets the time from each measured request's first transmission to its answer. The load begins in it at Before.
+	Latency *measure.Timeline
+	Before  time.Duration
 }
 
 // udpLoadResult is what the measured part took.
@@ -60,7 +65,8 @@ type udpLoadResult struct {
 
 type loadClient struct {
 	fd   int
-	sent time.Time
+	due  time.Time // of the request under way: its first transmission
+	sent time.Time // its latest one
 	id   uint64
 	busy bool
 }
@@ -91,20 +97,23 @@ func (l *udpLoad) Run(ctx context.Context, begin, end func() error) (udpLoadResu
 			return result, fmt.Errorf("client %d: %w", i, err)
 		}
 	}
+	unmeasured := func(time.Time, time.Duration) {}
 	// One client after the other: socat forks for each, and loses what comes meanwhile.
 	for i := range clients {
-		if _, err := l.loop(ctx, epoll, clients, i, i+1, 1); err != nil {
+		if _, err := l.loop(ctx, epoll, clients, i, i+1, 1, unmeasured); err != nil {
 			return result, err
 		}
 	}
-	if _, err := l.loop(ctx, epoll, clients, 0, len(clients), l.Warmup*l.Clients); err != nil {
+	if _, err := l.loop(ctx, epoll, clients, 0, len(clients), l.Warmup*l.Clients, unmeasured); err != nil {
 		return result, err
 	}
 	if err := begin(); err != nil {
 		return result, err
 	}
 	cpu, start := threadCPU(), time.Now()
-	lost, err := l.loop(ctx, epoll, clients, 0, len(clients), l.Requests)
+	lost, err := l.loop(ctx, epoll, clients, 0, len(clients), l.Requests, func(now time.Time, took time.Duration) {
+		l.Latency.Record(l.Before+now.Sub(start), took)
+	})
 	if err != nil {
 		return result, err
 	}
@@ -112,14 +121,18 @@ func (l *udpLoad) Run(ctx context.Context, begin, end func() error) (udpLoadResu
 	return result, end()
 }
 
-// loop runs the clients from first up to end until requests answers came and none is under way.
-func (l *udpLoad) loop(ctx context.Context, epoll int, clients []loadClient, first, end, requests int) (lost int, err error) {
+// loop runs the clients from first up to end until requests answers came and none is under way. answered is called with the time of each
+// answer and how long it took.
+func (l *udpLoad) loop(ctx context.Context, epoll int, clients []loadClient, first, end, requests int, answered func(now time.Time, took time.Duration)) (lost int, err error) {
 	payload := make([]byte, max(l.Payload, 8))
 	buffer := make([]byte, 1<<16)
 	events := make([]unix.EpollEvent, 256)
 	next := uint64(time.Now().UnixNano()) // answers to an earlier loop's requests are not ours
 	send := func(c *loadClient, now time.Time) {
 		next++
+		if !c.busy {
+			c.due = now
+		}
 		c.id, c.sent, c.busy = next, now, true
 		binary.LittleEndian.PutUint64(payload, c.id)
 		_, _ = unix.Write(c.fd, payload) // a refused one times out
@@ -150,6 +163,7 @@ func (l *udpLoad) loop(ctx context.Context, epoll int, clients []loadClient, fir
 			}
 			c.busy = false
 			done++
+			answered(now, now.Sub(c.due))
 			if left > 0 {
 				left--
 				send(c, now)

@@ -152,12 +152,10 @@ func (h *Hold) remember(now time.Duration, r, server *Report) {
 	if h.history = append(h.history, point); len(h.history) < maxHistory {
 		return
 	}
-	for i := range len(h.history) / 2 {
-		a, b := &h.history[2*i], h.history[2*i+1]
+	h.history = measure.Halve(h.history, func(a, b HistoryPoint) HistoryPoint {
 		b.RTT50, b.RTT99, b.RTTMax = max(a.RTT50, b.RTT50), max(a.RTT99, b.RTT99), max(a.RTTMax, b.RTTMax) // the worse of two intervals
-		h.history[i] = b
-	}
-	h.history = h.history[:len(h.history)/2]
+		return b
+	})
 	h.step *= 2
 }
 

@@ -2,10 +2,12 @@ package bench
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,11 +15,13 @@ import (
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/cli/measuring"
 	"github.com/weir-lb/weir/internal/terminal"
+	"github.com/weir-lb/weir/internal/testbed/procstat"
 )
 
 func newBenchNATCommand() *cobra.Command {
 	var config bench.NATConfig
 	var asJSON bool
+	var report string
 	cmd := &cobra.Command{
 		Use:   "nat",
 		Short: "Compare what weir nat, socat and iptables spend on a forwarded datagram",
@@ -39,12 +43,21 @@ the kernel does beyond the processes (ksoftirqd) is in no column.`,
 			if err := config.Validate(); err != nil {
 				return cli.UsageError(err)
 			}
+			started, load := time.Now(), procstat.LoadAverage()
 			result, err := measuring.Run(cmd, "", &config.Run, func(ctx context.Context) (bench.NATResult, error) { return bench.NAT(ctx, config) })
 			if err != nil {
 				return err
 			}
+			results, err := bench.NATResults(&result, started)
+			if err != nil {
+				return err
+			}
+			measuring.Describe(results, load)
+			if err := measuring.WriteReport(report, measuring.Draw(results)); err != nil {
+				return err
+			}
 			if asJSON {
-				return cli.PrintJSON(cmd.OutOrStdout(), result)
+				return json.NewEncoder(cmd.OutOrStdout()).Encode(result) // compact: histograms are long
 			}
 			return printBenchNAT(cmd.OutOrStdout(), &result)
 		},
@@ -59,6 +72,7 @@ the kernel does beyond the processes (ksoftirqd) is in no column.`,
 	flags.StringSliceVar(&config.With, "with", nil, "peers to compare with in the same run: "+strings.Join(bench.NATPeers(), ", ")+" (its jar is $WEIR_CF_NAT; needs java)")
 	flags.StringVar(&config.CfNAT, "cf-nat", "", "JAR of cf-nat (3.0 or later): --with cf-nat with that jar")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
+	measuring.AddReportFlag(cmd, &report, measuring.ReportUsage)
 	return cmd
 }
 

@@ -34,8 +34,8 @@ func TestBenchRestart(t *testing.T) {
 		t.Fatalf("%d results", len(results))
 	}
 	for _, r := range results[:3] {
-		if figure(r, "lost") != 0 || figure(r, "new handshakes") != 0 || figure(r, "sent") < 100 || figure(r, "serving after") == 0 || r.Requests == 0 || len(r.Series) == 0 || len(r.Events) != 1 {
-			t.Errorf("%s: %v, %v", r.Path, r.Figures, r.Parameters)
+		if figure(r, "lost") != 0 || figure(r, "new handshakes") != 0 || figure(r, "sent") < 100 || figure(r, "serving after") == 0 || r.Requests == 0 || len(r.Series) == 0 || len(r.Events) != 1 || len(r.Samples) == 0 {
+			t.Errorf("%s: %v, %v, samples %+v", r.Path, r.Figures, r.Parameters, r.Samples)
 		}
 	}
 	if r := results[3]; figure(r, "new handshakes") == 0 || r.Parameters["verdict"] != "missed" {

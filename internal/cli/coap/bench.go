@@ -242,7 +242,7 @@ func benchResult(uri string, f *coapBenchFlags, started time.Time, r *client.Ben
 				"clients": strconv.Itoa(f.load.Clients), "sockets": f.sockets, "payload": strconv.Itoa(f.payload),
 				"rebind_every": f.load.RebindEvery.String(),
 			},
-			Requests: r.Stats.Requests, Errors: r.Stats.Errors, Bytes: r.Stats.Requests * uint64(f.payload), Latency: r.RTT,
+			Requests: r.Stats.Requests, Errors: r.Stats.Errors, Bytes: r.Stats.Requests * uint64(f.payload), Latency: r.RTT, Samples: r.Samples,
 			Processes: processes,
 		}).Form(),
 		Stats: r.Stats, Setup: r.Setup.Seconds(), Handshake: r.Handshake.Form(), Groups: r.Groups,

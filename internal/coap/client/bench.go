@@ -88,6 +88,7 @@ type BenchResult struct {
 	Setup     time.Duration    // creation of clients and all handshakes
 	Elapsed   time.Duration    // request phase
 	RTT       *measure.Latency // of answered requests, from when the first transmission was intended to the answer
+	Samples   []measure.Sample // the same of each second or longer interval, with its errors
 	Handshake *measure.Latency
 	Groups    []Group       // how evenly the clients were served
 	CPU       time.Duration // user and system time of this process in the request phase

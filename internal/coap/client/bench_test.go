@@ -44,6 +44,9 @@ func TestBench(t *testing.T) {
 			if r.Stats.Requests != 200 || r.Stats.Lost != 0 || r.Stats.Rehandshakes != 0 || r.RTT.Count() != 200 || snapshots < 2 {
 				t.Fatalf("%+v, %d round trips, %d snapshots", r.Stats, r.RTT.Count(), snapshots)
 			}
+			if n := len(r.Samples); n == 0 || r.Samples[n-1].At > r.Elapsed || r.Samples[0].P50 <= 0 || r.Samples[0].Max < r.Samples[0].P99 {
+				t.Errorf("samples %+v of %v", r.Samples, r.Elapsed)
+			}
 			if last.Interval.Requests > 0 && last.P50 == 0 {
 				t.Errorf("the last snapshot has answers and no latency: %+v", last)
 			}

@@ -154,7 +154,7 @@ func TestSnapshotHasItsOwnLatency(t *testing.T) {
 	e := newEcho(t)
 	var snapshots []Snapshot
 	now := time.Now()
-	r := &reporter{b: e.w.b, begun: now, last: now, rtt: measure.NewLatency(), live: func(s Snapshot) { snapshots = append(snapshots, s) }}
+	r := &reporter{b: e.w.b, begun: now, last: now, timeline: measure.NewTimeline(time.Second), live: func(s Snapshot) { snapshots = append(snapshots, s) }}
 	for i := range 3 {
 		e.answer()
 		e.w.publish() // as it does all the time
@@ -167,8 +167,9 @@ func TestSnapshotHasItsOwnLatency(t *testing.T) {
 		e.w.publish()
 		r.last = r.last.Add(-publishEvery)
 		r.look(false)
-		if len(snapshots) != i+1 || snapshots[i].Interval.Requests != uint64(i+1) || snapshots[i].P50 == 0 || r.rtt.Count() != snapshots[i].Total.Requests {
-			t.Fatalf("interval %d: %+v, %d round-trip times of %d", i, snapshots, r.rtt.Count(), e.w.stats.Requests)
+		_, all := r.timeline.End(0)
+		if len(snapshots) != i+1 || snapshots[i].Interval.Requests != uint64(i+1) || snapshots[i].P50 == 0 || all.Count() != snapshots[i].Total.Requests {
+			t.Fatalf("interval %d: %+v, %d round-trip times of %d", i, snapshots, all.Count(), e.w.stats.Requests)
 		}
 	}
 }

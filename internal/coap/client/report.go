@@ -17,8 +17,8 @@ type reporter struct {
 	live        func(Snapshot)
 	begun, last time.Time
 	previous    BenchStats
-	requestedAt time.Time        // for the round-trip times of this interval; zero: not yet
-	rtt         *measure.Latency // of the whole load
+	requestedAt time.Time         // for the round-trip times of this interval; zero: not yet
+	timeline    *measure.Timeline // round-trip times of the whole load
 }
 
 // look reports when an interval is over, or at the end.
@@ -39,9 +39,11 @@ func (r *reporter) look(end bool) {
 	}
 	interval, delays := r.take()
 	total := r.b.total().stats
+	since := statsSince(&total, &r.previous)
+	r.timeline.Merge(now.Sub(r.begun), interval, since.Errors)
 	if r.live != nil {
 		r.live(Snapshot{
-			Elapsed: now.Sub(r.begun), Total: total, Interval: statsSince(&total, &r.previous), Period: period,
+			Elapsed: now.Sub(r.begun), Total: total, Interval: since, Period: period,
 			P50: interval.Quantile(0.5), P99: interval.Quantile(0.99), Max: interval.Max(), Delays: delays,
 		})
 	}
@@ -102,7 +104,6 @@ func (r *reporter) take() (interval *measure.Latency, delays Delays) {
 		w.shared.spare = rtt
 		w.mu.Unlock()
 	}
-	r.rtt.Merge(interval)
 	return interval, delays
 }
 

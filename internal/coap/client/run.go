@@ -81,7 +81,7 @@ func Bench(ctx context.Context, cfg BenchConfig, live func(Snapshot)) (BenchResu
 	}
 	begun, cpu := time.Now(), processCPU()
 	b.enter(phaseLoad)
-	reporter := &reporter{b: b, live: live, begun: begun, last: begun, rtt: measure.NewLatency()}
+	reporter := &reporter{b: b, live: live, begun: begun, last: begun, timeline: measure.NewTimeline(time.Second)}
 	err = b.load(ctx, reporter)
 	result.Elapsed, result.CPU = time.Since(begun), processCPU()-cpu
 	if after, failed := sumCPU(processes); failed != nil {
@@ -93,14 +93,17 @@ func Bench(ctx context.Context, cfg BenchConfig, live func(Snapshot)) (BenchResu
 	running.Wait()
 	total := b.total()
 	result.Stats = total.stats
-	result.RTT, result.Handshake = reporter.rtt, measure.NewLatency()
+	result.Handshake = measure.NewLatency()
+	rest := measure.NewLatency()
 	for _, w := range b.workers { // they have ended: what they have not published is ours
-		result.RTT.Merge(w.rtt)
+		rest.Merge(w.rtt)
 		result.Handshake.Merge(w.handshakes)
 		if w.shared.rtt != nil {
-			result.RTT.Merge(w.shared.rtt)
+			rest.Merge(w.shared.rtt)
 		}
 	}
+	reporter.timeline.Merge(result.Elapsed, rest, statsSince(&total.stats, &reporter.previous).Errors)
+	result.Samples, result.RTT = reporter.timeline.End(result.Elapsed)
 	result.Groups = b.groups()
 	return result, errors.Join(err, total.err)
 }

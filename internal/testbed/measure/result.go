@@ -53,6 +53,7 @@ type Sample struct {
 	At       time.Duration // since the start of the measured phase
 	Rate     float64       // requests per second
 	P50, P99 time.Duration
+	Max      time.Duration // 0: nothing was measured in it
 	Errors   uint64
 }
 
@@ -94,9 +95,7 @@ func (r *Result) Form() *v1.BenchResult {
 		perRequest := float64(r.CPUPerRequest(p.Name)) / float64(time.Microsecond)
 		form.Processes = append(form.Processes, v1.BenchProcess{Name: p.Name, CPU: p.CPU.Seconds(), PerRequest: perRequest, PeakBytes: p.PeakBytes})
 	}
-	for _, s := range r.Samples {
-		form.Samples = append(form.Samples, v1.BenchSample{At: s.At.Seconds(), Rate: s.Rate, P50: Millis(s.P50), P99: Millis(s.P99), Errors: s.Errors})
-	}
+	form.Samples = SamplesForm(r.Samples)
 	for _, e := range r.Events {
 		form.Events = append(form.Events, v1.BenchEvent{At: e.At.Seconds(), What: e.What})
 	}
@@ -124,16 +123,30 @@ func (r *Result) UnmarshalJSON(data []byte) error {
 	for _, p := range form.Processes {
 		r.Processes = append(r.Processes, Process{p.Name, duration(p.CPU, time.Second), p.PeakBytes})
 	}
-	for _, s := range form.Samples {
-		r.Samples = append(r.Samples, Sample{
-			At: duration(s.At, time.Second), Rate: s.Rate, Errors: s.Errors,
-			P50: duration(s.P50, time.Millisecond), P99: duration(s.P99, time.Millisecond),
-		})
-	}
+	r.Samples = SamplesOf(form.Samples)
 	for _, e := range form.Events {
 		r.Events = append(r.Events, Event{duration(e.At, time.Second), e.What})
 	}
 	return nil
+}
+
+// SamplesForm is the public form of samples, for JSON; nil of none.
+func SamplesForm(samples []Sample) (form []v1.BenchSample) {
+	for _, s := range samples {
+		form = append(form, v1.BenchSample{At: s.At.Seconds(), Rate: s.Rate, P50: Millis(s.P50), P99: Millis(s.P99), Max: Millis(s.Max), Errors: s.Errors})
+	}
+	return form
+}
+
+// SamplesOf are the samples that have this form; nil of none.
+func SamplesOf(form []v1.BenchSample) (samples []Sample) {
+	for _, s := range form {
+		samples = append(samples, Sample{
+			At: duration(s.At, time.Second), Rate: s.Rate, Errors: s.Errors,
+			P50: duration(s.P50, time.Millisecond), P99: duration(s.P99, time.Millisecond), Max: duration(s.Max, time.Millisecond),
+		})
+	}
+	return samples
 }
 
 func duration(value float64, unit time.Duration) time.Duration {

@@ -2,6 +2,7 @@ package load_test
 
 import (
 	"context"
+	"math"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -80,6 +81,17 @@ func whole(t *testing.T, flow load.Flow, clients, size int) {
 	}
 	if sum.Damaged != 0 || sum.Duplicates != 0 || sum.Bytes != sum.Received*uint64(size) || sum.Latency.Count != sum.Received || flow.Latency.Count() != sum.Received {
 		t.Errorf("sum %+v, %d latencies", sum, flow.Latency.Count())
+	}
+	arrived, before := 0.0, 0.0
+	for _, s := range flow.Samples {
+		arrived += s.Rate * (s.At - before)
+		before = s.At
+		if s.Max < s.P99 || s.P99 < s.P50 {
+			t.Errorf("sample %+v", s)
+		}
+	}
+	if math.Abs(arrived-float64(sum.Received)) > 0.5 {
+		t.Errorf("%v datagrams in samples %+v, %d received", arrived, flow.Samples, sum.Received)
 	}
 	if sum.Latency.Min < 0 || sum.Latency.Mean < sum.Latency.Min || sum.Latency.Max < sum.Latency.Mean {
 		t.Errorf("latency %+v", sum.Latency)

@@ -27,8 +27,9 @@ type run struct {
 	size      int
 	direction Direction
 	up, down  []tracker
-	// Latency of all connections of a direction together.
-	upLatency, downLatency *measure.Latency
+	begin     int64 // of the phase, as the trackers count
+	// Latency of all connections of a direction together, by when they arrived.
+	upLatency, downLatency *measure.Timeline
 	// For the goroutine that waits until all datagrams have arrived.
 	upCount, downCount atomic.Uint64
 	last               atomic.Int64
@@ -37,7 +38,7 @@ type run struct {
 func newRun(id uint64, phase Phase, clients int, begin int64) *run {
 	r := &run{
 		id: id, size: phase.Size, direction: phase.Direction, up: make([]tracker, clients), down: make([]tracker, clients),
-		upLatency: measure.NewLatency(), downLatency: measure.NewLatency(),
+		begin: begin, upLatency: measure.NewTimeline(time.Second), downLatency: measure.NewTimeline(time.Second),
 	}
 	for i := range clients {
 		r.up[i].begin, r.up[i].last = begin, begin
@@ -185,7 +186,7 @@ func (l *Load) atClient(r *run, c *client, b []byte, now int64) {
 }
 
 // count counts a datagram of the run and reports whether it is a new one.
-func (r *run) count(t *tracker, latency *measure.Latency, h header, whole bool, now int64, size int) bool {
+func (r *run) count(t *tracker, latency *measure.Timeline, h header, whole bool, now int64, size int) bool {
 	if !whole {
 		t.damaged++
 		return false
@@ -193,7 +194,7 @@ func (r *run) count(t *tracker, latency *measure.Latency, h header, whole bool, 
 	if !t.arrive(h.sequence, h.sent, now, size) {
 		return false
 	}
-	latency.Record(time.Duration(now - h.sent))
+	latency.Record(time.Duration(now-r.begin), time.Duration(now-h.sent))
 	r.last.Store(now)
 	return true
 }

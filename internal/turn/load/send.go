@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/pace"
 	"github.com/weir-lb/weir/internal/turn/requests"
 	"github.com/weir-lb/weir/internal/udpio"
@@ -195,18 +196,25 @@ func (l *Load) overflowed() (sum uint64) {
 
 // report fills in the report of the connections.
 func (l *Load) report(report *Report, r *run, up, down *sent, end int64) {
-	echo := r.direction == Echo
+	echo, ended := r.direction == Echo, max(report.Elapsed, report.LastReceived)
 	if l.sink != nil && r.direction != Down {
 		report.Up = l.flow(r.up, up, end)
-		report.Up.Latency = r.upLatency
+		setLatency(&report.Up, r.upLatency, ended)
 	}
 	if r.direction != Up {
 		if echo {
 			down = up
 		}
 		report.Down = l.flow(r.down, down, end)
-		report.Down.Latency = r.downLatency
+		setLatency(&report.Down, r.downLatency, ended)
 	}
+}
+
+// setLatency takes the latency of a direction over time and in all.
+func setLatency(flow *Flow, t *measure.Timeline, ended time.Duration) {
+	var samples []measure.Sample
+	samples, flow.Latency = t.End(ended)
+	flow.Samples = measure.SamplesForm(samples)
 }
 
 // problems belongs to the receiver.
