@@ -235,7 +235,7 @@ func TestReceiveOverTCP(t *testing.T) {
 		})
 	}) + "/requests"
 	l := NewLedger("device", time.Minute)
-	cfg := ReceiveConfig{URI: uri, Interval: 2 * time.Millisecond, Timeout: 500 * time.Millisecond, Count: 100}
+	cfg := ReceiveConfig{URI: uri, Interval: 10 * time.Millisecond, Timeout: 20 * time.Second, Count: 100}
 	if err := Receive(t.Context(), cfg, l, func(*Ledger) {}); err != nil {
 		t.Fatal(err)
 	}
