@@ -91,6 +91,7 @@ type CoAPListener struct {
 	Streams    *CoAPStreams   `json:"streams,omitempty"`   // connections over TCP or TLS; absent: the listener has datagrams
 	Cluster    *CoAPCluster   `json:"cluster,omitempty"`   // what went to and came from other nodes; absent: it is no cluster node
 	Kept       *CoAPKept      `json:"kept,omitempty"`      // sessions beyond the process; absent: they end with it, or there are none
+	Moves      *CoAPMoves     `json:"moves,omitempty"`     // how sessions move between nodes; absent: they do not, because the link is not secured
 	Nodes      []CoAPNode     `json:"nodes,omitempty"`     // nodes of the cluster, the one that answers first; absent: it is no cluster node
 }
 
@@ -103,6 +104,9 @@ type DTLSCounters struct {
 	NotKept     uint64 `json:"sessions_not_kept"`     // sessions that end with the process: no slot, or a long identity
 	Restored    uint64 `json:"sessions_restored"`     // sessions taken over from the process before
 	RestoreLost uint64 `json:"sessions_restore_lost"` // sessions of the process before that do not fit this one
+
+	MovedOut uint64 `json:"sessions_moved_out"` // sessions that left for another node of the cluster
+	MovedIn  uint64 `json:"sessions_moved_in"`  // sessions that came from another node of the cluster
 
 	Rounds     uint64 `json:"rounds"`         // of the workers; datagrams per round show how large batches are
 	Datagrams  uint64 `json:"datagrams"`      // received
@@ -249,10 +253,42 @@ type CoAPCluster struct {
 	RefusedTargets     uint64 `json:"refused_targets"`     // frames for loopback, this host, metadata services, or an address that is no single client
 	Strangers          uint64 `json:"strangers"`           // messages on the internal socket from an address that is no node
 	Malformed          uint64 `json:"malformed"`           // messages on the internal socket that are neither frame nor ping, or a ping that is not encrypted though the link is secured
+	Relayed            uint64 `json:"relayed"`             // datagrams of sessions that have moved, sent one node further
+	Waited             uint64 `json:"waited"`              // datagrams that came while their session was on its way to another node
 	LinkSessions       uint64 `json:"link_sessions"`       // nodes with a DTLS session of the secured link; not a sum
 	LinkHandshakes     uint64 `json:"link_handshakes"`     // DTLS handshakes of the secured link that were completed
 	LinkFailed         uint64 `json:"link_failed"`         // those that were refused, or got no answer
 	LinkRefused        uint64 `json:"link_refused"`        // DTLS records of the secured link that did not open, or were of no node
+}
+
+// CoAPMoves is how sessions move between a node and others. Counters are since the start.
+type CoAPMoves struct {
+	Draining bool        `json:"draining"`         // the node moves its sessions to other nodes
+	Drained  bool        `json:"drained"`          // it has nothing left to move
+	To       *uint8      `json:"to,omitempty"`     // node that sessions move to now; absent: none move
+	Cause    string      `json:"cause,omitempty"`  // why the newest transfer has failed; absent: it has not
+	Sessions int64       `json:"sessions"`         // with connection ids, here
+	Transit  int64       `json:"transit"`          // on their way to another node
+	Out      uint64      `json:"moved_out"`        // taken by another node
+	In       uint64      `json:"moved_in"`         // taken from another node
+	Lost     uint64      `json:"moved_lost"`       // dropped, because it is not known whether they arrived, or the other node could not take them
+	Refused  uint64      `json:"moved_refused"`    // of another node, that could not go on here
+	Owners   []CoAPOwner `json:"owners,omitempty"` // of the node ids whose sessions were ever moved; absent: none were
+}
+
+// CoAPOwner is which node has the sessions whose connection ids name another one.
+type CoAPOwner struct {
+	Shard   uint8  `json:"shard"`   // node id in the connection ids
+	Owner   uint8  `json:"owner"`   // node that has the sessions
+	Version uint32 `json:"version"` // of several answers the highest one holds
+}
+
+// CoAPMoved is the output of `weir coap cluster drain --json` and undrain.
+type CoAPMoved struct {
+	Moved   uint64  `json:"moved"`   // sessions that other nodes have taken meanwhile
+	Lost    uint64  `json:"lost"`    // sessions dropped meanwhile, whose clients have to make new ones
+	Left    int64   `json:"left"`    // sessions with connection ids that are here
+	Seconds float64 `json:"seconds"` // that it took
 }
 
 // CoAPNode is one node of a cluster, as the node that answers sees it.

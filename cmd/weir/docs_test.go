@@ -37,7 +37,7 @@ func pages(t *testing.T) []string {
 func pageOf(cmd *cobra.Command) (page string) {
 	home := map[string]string{ // the longest matching command path wins
 		"weir nat": "nat.md", "weir lb": "lb-commands.md", "weir init": "lb.md", "weir check": "check.md", "weir explain": "check.md",
-		"weir coap server": "coap-server.md", "weir coap certs": "coap-server.md", "weir coap upgrade": "coap-restart.md", "weir coap cluster": "coap-cluster-show.md", "weir coap bench": "coap-bench.md", "weir coap bench-all": "coap-bench.md", "weir coap receive": "coap-bench.md", "weir coap check": "coap-check.md", "weir coap": "coap-clients.md",
+		"weir coap server": "coap-server.md", "weir coap certs": "coap-server.md", "weir coap upgrade": "coap-restart.md", "weir coap cluster": "coap-cluster-show.md", "weir coap cluster drain": "coap-cluster-move.md", "weir coap cluster undrain": "coap-cluster-move.md", "weir coap bench": "coap-bench.md", "weir coap bench-all": "coap-bench.md", "weir coap receive": "coap-bench.md", "weir coap check": "coap-check.md", "weir coap": "coap-clients.md",
 		"weir demo": "demo.md", "weir bench": "bench.md", "weir bench ebpf": "bench-ebpf.md", "weir bench run dsr": "bench-datapaths.md",
 		"weir bench run nfqueue": "bench-datapaths.md", "weir bench run floods": "bench-floods.md", "weir bench run dump": "bench-floods.md",
 		"weir bench run soak": "bench-soak.md", "weir bench run restart": "bench-restart.md", "weir lab": "lab.md", "weir lb rules": "rules.md",

@@ -17,12 +17,12 @@ import (
 func newClusterCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "cluster",
-		Short:   "Look at the cluster of running CoAP servers",
-		Example: "  weir coap cluster show",
+		Short:   "Look at the cluster of running CoAP servers, and move sessions between its nodes",
+		Example: "  weir coap cluster show\n  weir coap cluster drain",
 		Args:    cli.NoSuchCommand,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newClusterShowCommand())
+	cmd.AddCommand(newClusterShowCommand(), newClusterDrainCommand(), newClusterUndrainCommand())
 	return cmd
 }
 

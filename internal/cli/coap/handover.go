@@ -60,12 +60,12 @@ func coapAdmin(server *node.Node, k *handover.Store) admin.Config {
 	}
 	return admin.Config{
 		Ready: server.Ready, Status: func() any { return status() }, Metrics: func() []metrics.Sample { return metrics.Of(status()) },
-		Routes: []admin.Route{{Pattern: "POST /upgrade", Answer: func(*http.Request) (any, error) {
+		Routes: append(moveRoutes(server), admin.Route{Pattern: "POST /upgrade", Answer: func(*http.Request) (any, error) {
 			if err := k.RequestUpgrade(); err != nil {
 				return nil, err
 			}
 			return v1.CoAPUpgradeAnswer{PID: os.Getpid()}, nil
-		}}},
+		}}),
 	}
 }
 

@@ -24,6 +24,7 @@ type Cluster struct {
 	open      bool        // nodes that know the secret may come from any address
 	links     *link.Links // nil: the link is not secured
 	mac       bool        // frames carry one
+	moves     *moves      // nil: the link is not secured
 	log       *slog.Logger
 	targets   targets
 	names     names // of New, then of Run
@@ -53,7 +54,10 @@ type carrier interface {
 	SendRaw(datagram []byte, to netip.AddrPort)
 }
 
-var _ engine.Cluster = (*Cluster)(nil)
+var (
+	_ engine.Cluster = (*Cluster)(nil)
+	_ engine.Mover   = (*Cluster)(nil)
+)
 
 // New builds the cluster as the own node self sees it and resolves the names of the others: those of Nodes once, for Group see Run.
 func New(cfg Config, self uint32, log *slog.Logger) (*Cluster, error) {
@@ -84,6 +88,7 @@ func New(cfg Config, self uint32, log *slog.Logger) (*Cluster, error) {
 			return nil, err
 		}
 	}
+	c.moves = c.newMoves()
 	c.publishLocked() // nobody else has c yet
 	return c, nil
 }

@@ -15,8 +15,13 @@ func (c *Cluster) Foreign(w *engine.Worker, owner uint32, datagram []byte, from 
 func (c *Cluster) foreign(w carrier, n *counters, owner uint32, datagram []byte, from netip.AddrPort) bool {
 	var node *member
 	if owner < MaxNodes {
-		node = c.view.Load().byID[owner]
+		node = c.view.Load().byID[c.owner(owner)]
 	}
+	return c.forwardTo(w, n, node, datagram, from)
+}
+
+// forwardTo forwards a datagram to a node; nil: it is not known.
+func (c *Cluster) forwardTo(w carrier, n *counters, node *member, datagram []byte, from netip.AddrPort) bool {
 	if node == nil || len(datagram) < MinBody {
 		n.droppedForward.Add(1)
 		return false
@@ -70,6 +75,12 @@ func (c *Cluster) frame(w carrier, n *counters, frame []byte, from netip.AddrPor
 			return
 		}
 		c.forwarded(w, n, frame, sender, from, now)
+	case frame[0] == TypeRelay && c.moves != nil:
+		if relay, ok := w.(relayCarrier); ok && sender != nil {
+			c.relayed(relay, n, frame, sender, now)
+			return
+		}
+		n.strangers.Add(1)
 	case c.links != nil:
 		c.secured(w, n, frame, from, now)
 	case frame[0] == TypePing || frame[0] == TypePong:

@@ -15,6 +15,8 @@ const (
 	TypePing = 61 // asks whether the node is alive, and for its id
 	TypeOut  = 62 // backward: send this record to the client from your public port
 	TypeIn   = 63 // forward: process this datagram as if the client had sent it to you
+
+	TypeRelay = 59 // between nodes of Weir: a datagram of TypeIn that has to go one node further
 )
 
 const (
@@ -72,7 +74,7 @@ func ParseFrame(b []byte, withMAC bool) (Frame, error) {
 	if len(b) < 4 {
 		return Frame{}, ErrFrameShort
 	}
-	if b[0] != TypeIn && b[0] != TypeOut {
+	if b[0] != TypeIn && b[0] != TypeOut && b[0] != TypeRelay {
 		return Frame{}, ErrFrameType
 	}
 	f := Frame{Type: b[0]}

@@ -6,18 +6,23 @@ import (
 
 	"github.com/weir-lb/weir/internal/coap/cluster/link"
 	"github.com/weir-lb/weir/internal/coap/cluster/membership"
+	"github.com/weir-lb/weir/internal/coap/cluster/move"
 	"github.com/weir-lb/weir/internal/dtls/engine"
 )
 
 // firstPing is how long after the start nodes are pinged first.
 const firstPing = 100 * time.Millisecond
 
-// Tick pings nodes and runs handshakes of the link. Only the first worker does. See [engine.Cluster].
+// Tick pings nodes and runs handshakes of the link, which only the first worker does, and moves sessions. See [engine.Cluster].
 func (c *Cluster) Tick(w *engine.Worker, now time.Duration) time.Duration {
-	if w.ID() != 0 {
-		return engine.Never
+	next := engine.Never
+	if w.ID() == 0 {
+		next = c.tick(w, c.row(w), now)
 	}
-	return c.tick(w, c.row(w), now)
+	if c.moves != nil {
+		next = min(next, c.moves.tick(w, c.row(w), now))
+	}
+	return next
 }
 
 func (c *Cluster) tick(w carrier, n *counters, now time.Duration) time.Duration {
@@ -77,6 +82,10 @@ func (c *Cluster) secured(w carrier, n *counters, datagram []byte, from netip.Ad
 	}
 	got := c.links.Receive(from, datagram, now, func(reply []byte) { emit(w, reply, from) })
 	for _, message := range got.Messages {
+		if worker, ok := w.(*engine.Worker); ok && c.moves != nil && len(message) > 0 && message[0] == move.Type {
+			c.moves.receive(worker, n, from, message, now)
+			continue
+		}
 		c.ping(w, n, message, from, now)
 	}
 	if got.Established { // the other node learns from a message that it may use the session

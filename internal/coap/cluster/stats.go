@@ -19,6 +19,9 @@ type Stats struct {
 	Strangers          uint64 `json:"strangers" metric:"_strangers_total" help:"Messages on the internal socket from an address that is no node."`
 	Malformed          uint64 `json:"malformed" metric:"_malformed_total" help:"Messages on the internal socket that are neither frame nor ping, or are a ping that is not encrypted though the link is secured."`
 
+	Relayed uint64 `json:"relayed" metric:"_relayed_total" help:"Datagrams of sessions that have moved, sent one node further."`
+	Waited  uint64 `json:"waited" metric:"_waited_total" help:"Datagrams that came while their session was on its way to another node."`
+
 	LinkSessions   uint64 `json:"link_sessions" metric:"_link_sessions" help:"Nodes with a DTLS session of the secured link."`
 	LinkHandshakes uint64 `json:"link_handshakes" metric:"_link_handshakes_total" help:"DTLS handshakes of the secured link that were completed."`
 	LinkFailed     uint64 `json:"link_failed" metric:"_link_failed_total" help:"DTLS handshakes of the secured link that were refused, or got no answer."`
@@ -31,7 +34,7 @@ type counters struct {
 	droppedForward, droppedBackward, badForward, badBackward  atomic.Uint64
 	pingsReceived, pingsSent, mistakenIDs                     atomic.Uint64
 	strangers, malformed, refusedTargets                      atomic.Uint64
-	_                                                         [2 * 8]byte
+	relayed, waited                                           atomic.Uint64
 }
 
 // Stats adds up the workers' counters.
@@ -53,6 +56,8 @@ func (c *Cluster) Stats() Stats {
 		s.RefusedTargets += n.refusedTargets.Load()
 		s.Strangers += n.strangers.Load()
 		s.Malformed += n.malformed.Load()
+		s.Relayed += n.relayed.Load()
+		s.Waited += n.waited.Load()
 	}
 	if c.links != nil {
 		l := c.links.Stats()

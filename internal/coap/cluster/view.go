@@ -28,6 +28,7 @@ func (m *member) keys() *link.Keys {
 type view struct {
 	byID   [MaxNodes]*member          // nil: no such node, or self
 	byAddr map[netip.AddrPort]*member // management address, unmapped
+	ids    map[netip.AddrPort]uint32  // of the nodes that are known to be there
 }
 
 // publishLocked makes the state of the table, and its addresses if they have changed, visible to all workers.
@@ -37,7 +38,7 @@ func (c *Cluster) publishLocked() {
 		return
 	}
 	c.generation = c.table.Generation()
-	before, after := c.view.Load(), &view{byAddr: map[netip.AddrPort]*member{}}
+	before, after := c.view.Load(), &view{byAddr: map[netip.AddrPort]*member{}, ids: map[netip.AddrPort]uint32{}}
 	if before == nil {
 		before = &view{}
 	}
@@ -52,7 +53,7 @@ func (c *Cluster) publishLocked() {
 		}
 		after.byAddr[m.Addr] = node
 		if m.Known {
-			after.byID[m.ID] = node
+			after.byID[m.ID], after.ids[m.Addr] = node, m.ID
 		}
 		loopback = loopback && m.Addr.Addr().IsLoopback()
 	}

@@ -93,8 +93,11 @@ func (n *Node) SetClusterGroup(addresses []netip.AddrPort) {
 
 // Ready reports nil when every cluster node of this process considers its cluster up, and outside of a cluster always; of a server that drains an error.
 func (n *Node) Ready() error {
-	if n.draining.Load() {
+	switch {
+	case n.draining.Load():
 		return errDraining
+	case n.moving.Load():
+		return errMoving
 	}
 	for _, c := range n.clusters() {
 		if !c.Ready() {

@@ -34,7 +34,8 @@ type Node struct {
 	keys      keys
 	resume    *handshake.Resumption // nil: DTLS sessions are not resumed
 	ran       atomic.Bool
-	draining  atomic.Bool
+	draining  atomic.Bool // sessions end
+	moving    atomic.Bool // sessions move to other nodes
 
 	mu         sync.Mutex
 	generation uint64 // of the credentials; guarded by mu

@@ -82,8 +82,9 @@ type ListenerStatus struct {
 	Pending   int                  `json:"pending" metric:"weir_coap_exchange_pending" help:"Messages that await an acknowledgement or their time."` // messages awaiting an acknowledgement or their time
 	Streams   *streamserver.Stats  `json:"streams,omitempty" metric:"weir_coap_streams"`                                                             // over TCP and TLS
 	Cluster   *cluster.Stats       `json:"cluster,omitempty" metric:"weir_coap_cluster"`
-	Kept      *KeptStatus          `json:"kept,omitempty" metric:"weir_coap_kept"` // over DTLS, with what outlives the process
-	Nodes     []cluster.NodeStatus `json:"nodes,omitempty"`                        // the other nodes as this one sees them
+	Kept      *KeptStatus          `json:"kept,omitempty" metric:"weir_coap_kept"`     // over DTLS, with what outlives the process
+	Moves     *cluster.MoveStatus  `json:"moves,omitempty" metric:"weir_coap_cluster"` // sessions between nodes; nil: the link is not secured
+	Nodes     []cluster.NodeStatus `json:"nodes,omitempty"`                            // the other nodes as this one sees them
 }
 
 // statusWait bounds how long Status waits for a busy worker. After that it uses the worker's last known counters.
@@ -123,7 +124,7 @@ func (n *Node) Status() Status {
 		l.collect(&s)
 		if l.cluster != nil {
 			stats := l.cluster.Stats()
-			s.Cluster, s.Nodes = &stats, l.cluster.Status()
+			s.Cluster, s.Nodes, s.Moves = &stats, l.cluster.Status(), l.cluster.Moves()
 		}
 		status.Listeners = append(status.Listeners, s)
 	}

@@ -31,6 +31,7 @@ func (w *Worker) setHandler(h Handler) {
 	w.admission, _ = h.(Admission)
 	w.resting, _ = h.(Resting)
 	w.draining, _ = h.(Draining)
+	w.moving, _ = h.(Moving)
 }
 
 // admit asks the Handler about the client whose hello is being handled.

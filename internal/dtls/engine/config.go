@@ -112,9 +112,30 @@ type Cluster interface {
 	Tick(w *Worker, now time.Duration) (next time.Duration)
 }
 
+// Mover is a Cluster whose nodes move sessions. Its methods are called on any worker's goroutine.
+type Mover interface {
+	// Here reports whether this node may have sessions with connection ids of an owner that is another node.
+	Here(owner uint32) bool
+	// Hold says that an earlier process has left such a session. It returns false if this node must not have it.
+	Hold(owner uint32) bool
+	// Missing takes a datagram of a session that this node does not have, and sends it to where the session may be. router: the node
+	// that has forwarded it, if one has. final: it must not be forwarded again. It returns false if it does not know where to.
+	Missing(w *Worker, owner uint32, datagram []byte, client, router netip.AddrPort, final bool) bool
+}
+
+// Moving lets a Handler move what it has of a peer to another node, together with the session.
+type Moving interface {
+	// Export appends, in at most room bytes, what the Handler of the other node needs. ready: nothing of the peer is under way, so that
+	// nothing is lost by the move.
+	Export(p *Peer, b []byte, room int, now time.Duration) (out []byte, ready bool)
+	// Import takes it. p is new here.
+	Import(p *Peer, b []byte, now time.Duration)
+}
+
 // Sizes in bytes.
 const (
 	MaxPayload   = 16384 // of an application record or a plain datagram to send; typical ones are far smaller
+	MaxMoved     = 880   // of a session that moves to another engine
 	LinkHeadRoom = 64    // in front of a record that is returned by way of a router
 )
 

@@ -148,19 +148,26 @@ func (w *Worker) restore(r *arena.Restored) *Peer {
 		w.cfg.Arena.Remove(r.Session)
 		return nil
 	}
+	p := w.resume(state, association)
+	p.kept = r.Session
+	r.Session.Assign(w.id)
+	w.stats.Restored++
+	w.stats.Kept++
+	return p
+}
+
+// resume enters a session that has begun elsewhere.
+func (w *Worker) resume(state *arena.State, association *record.Association) *Peer {
 	association.LimitPlaintext(state.Limit)
 	association.Resume(state.Sent, state.Forged, state.Window)
 	p := &Peer{
-		association: association, kept: r.Session, addr: state.Path.Addr, local: state.Path.Local, unproven: !state.Path.Proven,
+		association: association, addr: state.Path.Addr, local: state.Path.Local, unproven: !state.Path.Proven,
 		holder:      holderOf(handshake.Auth(state.Auth), state.Identity, state.Path.Addr),
 		established: state.Established, hasCID: state.Flags&arena.HasCID != 0, extended: state.Flags&arena.ExtendedMaster != 0,
 		secure: state.Flags&arena.Renegotiation != 0, routable: state.Flags&arena.Routability != 0,
 	}
 	w.peers.add(p, min(state.Active, w.now))
 	w.sessions.add(p)
-	r.Session.Assign(w.id)
-	w.stats.Restored++
-	w.stats.Kept++
 	return p
 }
 
@@ -179,8 +186,8 @@ func (w *Worker) fits(state *arena.State) bool {
 	if w.cfg.Cluster == nil {
 		return true
 	}
-	_, own, ok := w.cfg.CIDs.owner(state.ReadCID)
-	return own && ok
+	owner, own, ok := w.cfg.CIDs.owner(state.ReadCID)
+	return ok && (own || w.mover != nil && w.mover.Hold(owner))
 }
 
 // forgetRestored ends the restored session of another worker whose client has made a new one here. Without connection ids the kernel

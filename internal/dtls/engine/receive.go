@@ -12,6 +12,7 @@ import (
 type source struct {
 	addr   netip.AddrPort
 	router netip.AddrPort // node that forwarded it; invalid: none
+	final  bool           // it goes to no other node again
 	local  netip.Addr     // our address, on wildcard sockets
 }
 
@@ -48,6 +49,9 @@ func (w *Worker) datagram(d []byte, from source, handedOver bool) {
 					continue
 				}
 				if !w.handOver(whole, from, handedOver) {
+					if w.missing(whole, from) {
+						return
+					}
 					w.stats.UnknownCIDs++
 					continue
 				}
@@ -72,7 +76,7 @@ func (w *Worker) foreign(d []byte, from source) bool {
 		return false
 	}
 	owner, own, ok := w.cfg.CIDs.owner(w.record.CID)
-	if own {
+	if own || ok && w.mover != nil && w.mover.Here(owner) {
 		return false
 	}
 	if ok {

@@ -17,6 +17,10 @@ type Stats struct {
 	Restored    uint64 `json:"sessions_restored" metric:"_sessions_restored_total" help:"DTLS sessions taken over from the process before."`
 	RestoreLost uint64 `json:"sessions_restore_lost" metric:"_sessions_restore_lost_total" help:"DTLS sessions of the process before that do not fit this one: no room, or other connection ids."`
 
+	// Of a cluster whose nodes move sessions.
+	MovedOut uint64 `json:"sessions_moved_out" metric:"_sessions_moved_out_total" help:"DTLS sessions that left for another node of the cluster."`
+	MovedIn  uint64 `json:"sessions_moved_in" metric:"_sessions_moved_in_total" help:"DTLS sessions that came from another node of the cluster."`
+
 	Rounds     uint64 `json:"rounds" metric:"_rounds_total" help:"Rounds of the workers; datagrams per round show how large batches are."`
 	Datagrams  uint64 `json:"datagrams" metric:"_datagrams_total" help:"Datagrams received."`
 	RecordsIn  uint64 `json:"records_in" metric:"_records_in_total" help:"DTLS records received."`

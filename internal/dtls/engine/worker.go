@@ -37,6 +37,8 @@ type Worker struct {
 	admitted  any
 	resting   Resting           // the handler, if it has this method
 	draining  Draining          // likewise
+	moving    Moving            // likewise
+	mover     Mover             // the cluster, if it has these methods
 	server    *handshake.Server // nil in plain mode
 
 	now       time.Duration
@@ -73,6 +75,7 @@ type Worker struct {
 
 func newWorker(id int, cfg *Config, server *handshake.Server) *Worker {
 	w := &Worker{id: id, cfg: cfg, server: server, cidLength: -1, wakeAt: Never, clusterAt: Never}
+	w.mover, _ = cfg.Cluster.(Mover)
 	w.inbox = newInbox(func() {})
 	w.sendReply = w.reply
 	w.peers = newPeers()

@@ -186,6 +186,23 @@ func (a *Association) Resume(sent, forged uint64, window Window) {
 	a.next, a.forged, a.window = sent, forged, window
 }
 
+// Keys returns the keys, of the end that side is.
+func (a *Association) Keys(side Side) Keys {
+	client, server := &a.write, &a.read
+	if side == Server {
+		client, server = server, client
+	}
+	return Keys{ClientKey: client.key, ServerKey: server.key, ClientIV: client.iv, ServerIV: server.iv}
+}
+
+// Wipe overwrites the keys of an association that goes on elsewhere. Seal and Open refuse every record from now on.
+func (a *Association) Wipe() {
+	a.Rest()
+	clear(a.read.key[:])
+	clear(a.write.key[:])
+	a.next, a.forged = maxSequence+1, a.suite.forgedLimit()
+}
+
 // PlaintextLimit returns what LimitPlaintext has set.
 func (a *Association) PlaintextLimit() int { return int(a.limit) }
 

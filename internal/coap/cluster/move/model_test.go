@@ -202,7 +202,7 @@ func (w *world) export(p *process) {
 			w.take(p, p.Exported(shard, id, append(binary.BigEndian.AppendUint64(nil, sent), id...), w.now))
 		}
 		if found == 0 {
-			w.take(p, p.Empty(worker))
+			w.take(p, p.Empty(worker, false))
 		}
 	}
 }

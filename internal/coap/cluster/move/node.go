@@ -15,6 +15,8 @@ const (
 	giveUp     = 5 * time.Second
 	retryAfter = 2 * time.Second  // after a transfer that failed
 	idleAfter  = 30 * time.Second // a transfer of another node of which nothing comes is forgotten
+	// settleFor is how long a node that was started takes no sessions while other nodes do not answer it yet: they could not reach what it has.
+	settleFor = 5 * time.Second
 	// ClaimAfter is how long the owner of a shard is silent before another node may claim the shard.
 	ClaimAfter = 12 * time.Second
 )
@@ -204,7 +206,7 @@ func (n *Node) refresh(peers []Peer, first bool) {
 		}
 		p.up, p.downAt = up[id], n.now
 		if p.up {
-			p.announced = -searchEvery
+			p.announced, n.changed = -searchEvery, true
 		}
 		n.fresh = false
 	}
@@ -260,23 +262,36 @@ func (n *Node) announce(o *Output) {
 			part := rest[:min(len(rest), maxEntries)]
 			rest = rest[len(part):]
 			more = len(rest) > 0
-			n.send(o, uint8(id), &Message{Kind: Announce, Boot: n.cfg.Boot, Serial: n.serial, Draining: n.draining, Room: n.local.Room, Owners: part})
+			n.send(o, uint8(id), &Message{Kind: Announce, Boot: n.cfg.Boot, Serial: n.serial, Draining: n.draining || n.settling(), Room: n.local.Room, Owners: part})
 		}
 	}
 	n.changed = false
+}
+
+// settling reports whether the node was just started, and has no link with some of the others yet.
+func (n *Node) settling() bool {
+	if n.now-n.started >= settleFor {
+		return false
+	}
+	for _, p := range n.peers {
+		if p != nil && !p.up {
+			return true
+		}
+	}
+	return false
 }
 
 func (n *Node) send(o *Output, to uint8, m *Message) {
 	o.Send = append(o.Send, Send{To: to, Bytes: m.Append(nil)})
 }
 
-// Receive handles a message of a node.
+// Receive handles a message of a node. It returns false if it is none.
 func (n *Node) Receive(from uint8, message []byte, now time.Duration) (o Output, ok bool) {
 	n.now = max(n.now, now)
 	m, ok := Parse(message)
 	p := n.peers[from]
-	if !ok || p == nil {
-		return o, false
+	if !ok || p == nil { // a node that Tick has not named yet sends it again
+		return o, ok
 	}
 	switch m.Kind {
 	case Announce:

@@ -27,7 +27,7 @@ type outgoing struct {
 	flights     map[uint32]*flight
 	empty       []bool // workers that have no session of the shard left
 	moved, lost int
-	late        bool // a session has come meanwhile, perhaps after its worker was empty
+	late        bool // there are more sessions: they were not ready, or have come meanwhile
 }
 
 // flight is a session on its way: it is here no longer, and it is not known whether it is there.
@@ -207,6 +207,9 @@ func (n *Node) advance(o *Output) {
 	n.conclude(o)
 }
 
+// Moving reports whether sessions move to another node.
+func (n *Node) Moving() bool { return n.out != nil }
+
 // Wanted returns how many sessions of which shard a worker may export now. For each of them it takes the session away from its own
 // tables, so that nothing of it is sealed or kept here any more, and then calls Exported. If it has none, it calls Empty.
 func (n *Node) Wanted(worker int) (shard uint8, count int) {
@@ -234,10 +237,10 @@ func (n *Node) Exported(shard uint8, id string, session []byte, now time.Duratio
 	return o
 }
 
-// Empty says that a worker has no session of the shard that could be exported.
-func (n *Node) Empty(worker int) (o Output) {
+// Empty says that a worker has no session of the shard that could be exported now. left: it has some that can be exported later.
+func (n *Node) Empty(worker int, left bool) (o Output) {
 	if t := n.out; t != nil && t.phase == moving && worker < len(t.empty) {
-		t.empty[worker] = true
+		t.empty[worker], t.late = true, t.late || left
 		n.conclude(&o)
 	}
 	return o
