@@ -159,6 +159,85 @@ func TestRootNATOffload(t *testing.T) {
 	}
 }
 
+// natStats is the state of the data path.
+func natStats(p *clitest.Process) v1.NATStats {
+	p.T.Helper()
+	var status v1.NATStatus
+	p.Status(&status)
+	return status.NAT
+}
+
+// inKernel exchanges datagrams until the kernel forwards them both ways.
+func inKernel(t *testing.T, p *clitest.Process, conn *net.UDPConn, to netip.AddrPort) {
+	t.Helper()
+	netlabtest.Eventually(t, "the kernel forwards", func() bool {
+		before := natStats(p).Counters
+		echoed(t, conn, to, "until the kernel has it")
+		after := natStats(p).Counters
+		return after.OffloadForwarded > before.OffloadForwarded && after.OffloadBackwarded > before.OffloadBackwarded
+	}, func() string { return fmt.Sprintf("%+v", natStats(p).Offload) })
+}
+
+// TestRootNATOffloadPathMTU: behind a router whose next link is smaller, a flow of large datagrams returns to user space, which sends them in
+// fragments; its small ones are forwarded in the kernel again.
+func TestRootNATOffloadPathMTU(t *testing.T) {
+	t.Parallel()
+	topology := offloadLab("natmtu")
+	topology.Namespaces = append(topology.Namespaces, netlab.Namespace{Name: "far", Routes: []netlab.Route{{To: netip.MustParsePrefix("10.2.0.0/24"), Via: netip.MustParseAddr("10.3.0.1")}}})
+	topology.Namespaces[1].Routes = []netlab.Route{{To: netip.MustParsePrefix("10.3.0.0/24"), Via: netip.MustParseAddr("10.2.0.2")}}
+	topology.Namespaces[2].Forward = true
+	topology.Links = append(topology.Links, netlab.Link{
+		A:   netlab.End{Namespace: "server", Name: "next", Addresses: netlab.Prefixes("10.3.0.1/24")},
+		B:   netlab.End{Namespace: "far", Name: "eth0", Addresses: netlab.Prefixes("10.3.0.2/24")},
+		MTU: 1300,
+	})
+	lab := netlabtest.Up(t, topology)
+	to := netip.MustParseAddrPort("10.1.0.1:5784")
+	server := echoIn(t, lab.Namespace("far"), "10.3.0.2:0")
+	p := clitest.StartIn(t, lab.Namespace("nat"), "nat", "nat", to.String(), "--", server, "--offload", "tcx")
+	conn := socketIn(t, lab.Namespace("client"), "10.1.0.2:0")
+	inKernel(t, p, conn, to)
+	large := strings.Repeat("1400 bytes..", 1400/12)
+	for range 3 {
+		echoed(t, conn, to, large)
+	}
+	inKernel(t, p, conn, to)
+	before := natStats(p)
+	echoed(t, conn, to, large)
+	after := natStats(p)
+	if after.Offload.Packets["too_big"] == before.Offload.Packets["too_big"] || after.Offload.Flows != 1 {
+		t.Errorf("the MTU of the path is not known: %+v", after.Offload)
+	}
+}
+
+// TestRootNATOffloadInterfaceComesBack: an interface that is made again is used, and has the program, again.
+func TestRootNATOffloadInterfaceComesBack(t *testing.T) {
+	t.Parallel()
+	lab := netlabtest.Up(t, offloadLab("natback"))
+	host, to := lab.Namespace("nat"), netip.MustParseAddrPort("10.1.0.1:5784")
+	server := echoIn(t, lab.Namespace("server"), "10.2.0.2:0")
+	p := clitest.StartIn(t, host, "nat", "nat", ":5784", "--", server, "--offload", "tcx")
+	conn := socketIn(t, lab.Namespace("client"), "10.1.0.2:0")
+	inKernel(t, p, conn, to)
+	run := func(host *netlab.Host, command string) {
+		t.Helper()
+		if out, err := host.Exec(t.Context(), "ip", strings.Fields(command)...); err != nil {
+			t.Fatalf("ip %s: %v\n%s", command, err, out)
+		}
+	}
+	run(host, "link del front")
+	run(host, "link add front type veth peer name eth9")
+	run(host, "addr add 10.1.0.1/24 dev front")
+	run(host, "link set eth9 netns "+lab.Namespace("client").NetNS())
+	run(host, "link set front up")
+	run(lab.Namespace("client"), "addr add 10.1.0.2/24 dev eth9")
+	run(lab.Namespace("client"), "link set eth9 up")
+	inKernel(t, p, conn, to)
+	if list := programs(t, host); len(list) != 2 {
+		t.Errorf("programs %v, want one on front and one on back", list)
+	}
+}
+
 // With none user space forwards everything. TestRootPrivileges has what tcx says where a capability is missing.
 func TestRootNATWithoutOffload(t *testing.T) {
 	lab := netlabtest.Up(t, offloadLab("natmode"))

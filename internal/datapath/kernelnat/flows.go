@@ -142,14 +142,28 @@ func (t *Table) enter(index uint32, f *Flow, h hop, from, at, source, to netip.A
 // changed; remove it and add it again.
 func (t *Table) Renew(id, epoch uint32) bool {
 	forward, back := &t.entries[2*id], &t.entries[2*id+1]
-	if atomic.LoadUint32(&back.Failed)|atomic.LoadUint32(&forward.Failed) != 0 || t.lookedUp[id] != t.routes.Load() {
+	if atomic.LoadUint32(&back.Failed)|atomic.LoadUint32(&forward.Failed) != 0 {
 		return false
+	}
+	if routes := t.routes.Load(); t.lookedUp[id] != routes {
+		if !t.samePath(routes, forward) || !t.samePath(routes, back) {
+			return false
+		}
+		t.lookedUp[id] = routes
 	}
 	if atomic.LoadUint32(&back.Epoch) != epoch {
 		atomic.StoreUint32(&forward.Epoch, epoch)
 		atomic.StoreUint32(&back.Epoch, epoch)
 	}
 	return true
+}
+
+// samePath reports whether an entry leaves as the present routes say.
+func (t *Table) samePath(routes uint32, e *bpf.UDPNATEntry) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h, err := t.hopLocked(routes, maps.Address(e.Dst), maps.Address(e.Src))
+	return err == nil && !t.blind.Load() && t.attachLocked(h) == nil && uint32(h.index) == e.Ifindex && h.mtu == e.Mtu && maps.AddressWords(h.gateway) == e.Gateway
 }
 
 // Remove leaves a flow to user space. Its id is not used again within a second.

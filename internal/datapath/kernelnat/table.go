@@ -32,7 +32,7 @@ const (
 	// MaxFlows bounds Config.MaxFlows.
 	MaxFlows = 1 << 18
 	// maxTargets bounds what datagrams are counted by.
-	maxTargets = 1 << 12
+	maxTargets = 1 << 10
 )
 
 // Config says how to open a Table. The zero value works.
@@ -56,6 +56,9 @@ type Table struct {
 	stop      context.CancelFunc
 	ended     chan struct{}
 
+	// lookedUp is the routing state that a flow was looked up with, by id. Only who has the id uses it.
+	lookedUp []uint32
+
 	// What follows is the memory of the maps, and does not change until Close.
 	collection *ebpf.Collection
 	memory     maps.Tables
@@ -69,7 +72,6 @@ type Table struct {
 	closed    bool
 	ids       *maps.Quarantine
 	targets   *maps.Quarantine
-	lookedUp  []uint32 // routing state that a flow was entered with, by id
 	flows     int
 	hops      map[hopKey]hop // of the routing state hopsOf
 	hopsOf    uint32

@@ -131,6 +131,29 @@ func (n *natFlow) exchange(payload []byte) (forward, backward int) {
 	return drain(n.toVIP), drain(n.toLocal)
 }
 
+// steady calls f in one epoch: new addresses of a network end epochs for some seconds.
+func (n *natFlow) steady(table *Table, id uint32, f func()) {
+	n.t.Helper()
+	for {
+		if !n.renew(table, id) {
+			n.t.Fatal("the flow's path is another one")
+		}
+		epoch := table.Epoch()
+		drain(n.toVIP)
+		drain(n.toLocal)
+		if f(); table.Epoch() == epoch {
+			return
+		}
+	}
+}
+
+// exchangeIn is exchange in one epoch.
+func (n *natFlow) exchangeIn(table *Table, id uint32, payload []byte) (forward, backward int) {
+	n.t.Helper()
+	n.steady(table, id, func() { forward, backward = n.exchange(payload) })
+	return forward, backward
+}
+
 func drain(c chan struct{}) (n int) {
 	for {
 		select {
@@ -167,7 +190,7 @@ func (n *natFlow) pass(by *net.UDPConn, to netip.AddrPort, arrives chan datagram
 	n.t.Fatalf("%d bytes to %s do not come through", len(payload), to)
 }
 
-func open(t *testing.T, host *netlab.Host, c Config) (table *Table) {
+func open(t testing.TB, host *netlab.Host, c Config) (table *Table) {
 	t.Helper()
 	ebpftest.Do(t, host, func() (err error) {
 		table, err = Open(c)
@@ -192,6 +215,15 @@ func (n *natFlow) add(table *Table) (id uint32, err error) {
 		return nil
 	})
 	return id, err
+}
+
+// renew renews a flow in the present epoch, and reports whether that was possible.
+func (n *natFlow) renew(table *Table, id uint32) (ok bool) {
+	ebpftest.Do(n.t, n.host, func() error {
+		ok = table.Renew(id, table.Epoch())
+		return nil
+	})
+	return ok
 }
 
 func (n *natFlow) mustAdd(table *Table) uint32 {

@@ -50,8 +50,8 @@ func Open(config Config) (*Datapath, error) {
 	d := &Datapath{
 		config: config, reverse: config.Reverse, faults: config.Faults,
 		groups: map[netip.AddrPort]*udpio.Group{}, revived: make(chan struct{}, 1), reported: map[lb.Target]bool{},
-		offload: newOffload(config.Offload),
 	}
+	d.offload.init(config.Offload)
 	d.offload.suspend(config.Faults)
 	d.group = workers.New[*worker](&d.mu, workers.Limits{})
 	d.watch = watch{

@@ -38,15 +38,16 @@ type entry struct {
 	moves      int32 // moves in search of a backend that answers
 	missedFrom time.Duration
 
-	// steered is the epoch of Config.Offload in which steering decided about the entry's last datagram; 0: none.
+	// steered is offload.decisions by which steering decided about the entry's last datagram; 0: none.
 	steered uint32
-	// kernel is the entry's id in Config.Offload, 0: it is not there; entered the epoch of it, place the entry's index in
+	// kernel is the entry's id in Config.Offload, 0: it is not there; entered the decisions by which it was entered or renewed, place the entry's index in
 	// worker.inKernel. repliesOnly: user space forwards what the client sends.
 	kernel      uint32
 	entered     uint32
 	place       int32
 	repliesOnly bool
-	offerAfter  time.Duration // the kernel refused the entry
+	offeredAt   time.Duration // when it was offered to the kernel last
+	offerAfter  time.Duration // the kernel refused the entry, or its path fails
 
 	prev, next *entry // by last, oldest first
 }

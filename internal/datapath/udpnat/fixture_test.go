@@ -164,7 +164,7 @@ func (f *fixture) eventually(what string, is func() bool) {
 	f.t.Helper()
 	netlabtest.Eventually(f.t, what, is, func() string {
 		stats := f.datapath.Stats()
-		return stats.Info() + "\n" + stats.Table()
+		return fmt.Sprintf("%s\n%s\noffload %+v", stats.Info(), stats.Table(), stats.Offload)
 	})
 }
 

@@ -2,6 +2,7 @@ package udpnat
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-lb/weir/internal/datapath/kernelnat"
@@ -12,6 +13,8 @@ import (
 const (
 	// offloadStep is how many entries in the kernel a worker looks at between two batches.
 	offloadStep = 256
+	// offloadPause is the shortest time between two attempts to enter a flow whose path fails.
+	offloadPause = time.Second
 	// offloadRetry is how long an entry that the kernel refused stays in user space.
 	offloadRetry = 5 * time.Second
 )
@@ -19,6 +22,8 @@ const (
 // offload counts what the kernel forwards for the entries (Config.Offload). The totals of a destination that is gone stay.
 type offload struct {
 	table *kernelnat.Table // nil: user space forwards everything
+	// decisions is the number of what steering decides by, from 1: each snapshot has another one.
+	decisions atomic.Uint32
 
 	mu         sync.Mutex
 	counted    time.Duration // when count was called last
@@ -33,20 +38,14 @@ type offloaded struct {
 	to, back kernelnat.Traffic
 }
 
-func newOffload(table *kernelnat.Table) offload {
-	return offload{table: table, byTarget: map[lb.Target]steer.BackendCounters{}, byServices: map[string]uint64{}}
+func (o *offload) init(table *kernelnat.Table) {
+	o.table, o.byTarget, o.byServices = table, map[lb.Target]steer.BackendCounters{}, map[string]uint64{}
+	o.decisions.Store(1)
 }
 
-// epoch is to be read before steering decides about a datagram; 0: there is none.
-func (o *offload) epoch() uint32 {
-	if o.table == nil {
-		return 0
-	}
-	return o.table.Epoch()
-}
-
-// advance makes the next datagram of every flow go through steering again.
+// advance makes the next datagram of every flow go through steering again. Every worker has the new snapshot by then.
 func (o *offload) advance() {
+	o.decisions.Add(1) // before the epoch, see offer
 	if o.table != nil {
 		o.table.Advance()
 	}
@@ -176,23 +175,30 @@ func (o *offload) addTo(s *Stats) {
 	}
 }
 
-// offer has the kernel forward an entry whose backend has answered more than once and was chosen, or confirmed, by steering in
-// the present epoch.
+// offer has the kernel forward an entry whose backend has answered more than once and was chosen, or confirmed, by the present
+// decisions of steering.
 func (w *worker) offer(e *entry, now time.Duration) {
 	table := w.dp.offload.table
-	if table == nil || !e.proven || e.pinned || e.steered == 0 || e.steered != table.Epoch() {
+	if table == nil || !e.proven || e.pinned {
+		return
+	}
+	epoch := table.Epoch() // first: where decisions change from here on, they end this epoch
+	if e.steered != w.dp.offload.decisions.Load() {
 		return
 	}
 	if e.kernel != 0 {
-		if (e.entered == e.steered || e.repliesOnly == w.seesAll(e)) && table.Renew(e.kernel, e.steered) {
+		if (e.entered == e.steered || e.repliesOnly == w.seesAll(e)) && table.Renew(e.kernel, epoch) {
 			e.entered = e.steered
 			return
 		}
 		w.withdraw(e, now)
+		// A client that is gone would otherwise have its flow entered anew between two ICMP errors.
+		e.offerAfter = e.offeredAt + offloadPause
 	}
 	if now < e.offerAfter {
 		return
 	}
+	e.offeredAt = now
 	e.offerAfter = now + offloadRetry
 	local, err := e.socket.LocalAddr()
 	target, ok := w.dp.offload.targetOf(e.dest)
@@ -202,7 +208,7 @@ func (w *worker) offer(e *entry, now time.Duration) {
 	e.repliesOnly = w.seesAll(e)
 	id, err := table.Add(kernelnat.Flow{
 		Client: e.client, VIP: e.key.Destination(), Local: local, Backend: e.dest.addr,
-		Target: target, Epoch: e.steered, RepliesOnly: e.repliesOnly,
+		Target: target, Epoch: epoch, RepliesOnly: e.repliesOnly,
 	})
 	if err != nil {
 		return // counted, by reason, in the table's report

@@ -252,3 +252,32 @@ func TestRootOffloadSeesContents(t *testing.T) {
 		t.Errorf("%d filtered, want 10", s.Filtered)
 	}
 }
+
+// A client that is gone sends an ICMP error for every reply that the kernel forwards: its flow is not entered again for each.
+func TestRootOffloadRestsAfterErrors(t *testing.T) {
+	if !inOwnNetwork(t) {
+		return
+	}
+	f := start(t, udpnat.Config{Workers: 1}, 1) // the clock stands still
+	c := f.client()
+	f.inKernel(c)
+	outgoing := f.backends[0].lastFrom()
+	c.conn.Close()
+	for i := range 20 {
+		before := f.counters().Backwarded
+		if _, err := f.backends[0].conn.WriteToUDPAddrPort([]byte(text(i)), outgoing); err != nil {
+			t.Fatal(err)
+		}
+		f.eventually("the reply is forwarded", func() bool { return f.counters().Backwarded > before })
+	}
+	// A datagram of a flow that failed is stale once: then the flow is user space's.
+	s := f.datapath.Stats()
+	if s.Offload.Flows != 0 || s.Offload.Packets["backward"] > 5 || s.Offload.Packets["stale"] > 5 {
+		t.Errorf("%+v", s.Offload)
+	}
+	f.advance(2 * time.Second)
+	f.eventually("it is entered again, and fails again", func() bool {
+		_, err := f.backends[0].conn.WriteToUDPAddrPort([]byte("push"), outgoing)
+		return err == nil && f.datapath.Stats().Offload.Packets["stale"] > s.Offload.Packets["stale"]
+	})
+}

@@ -205,7 +205,7 @@ func (w *worker) steer(l *listener, client netip.AddrPort, local netip.Addr, pay
 		w.engine.Count(lb.ReasonFlowTableFull, nil)
 		return
 	}
-	epoch := w.dp.offload.epoch() // first: it may end while steering decides
+	decisions := w.dp.offload.decisions.Load() // first: others may come while steering decides
 	d := w.engine.Datagram(key, payload, now)
 	if d.Action != lb.Forward {
 		w.counters.Undecided++
@@ -233,7 +233,7 @@ func (w *worker) steer(l *listener, client netip.AddrPort, local netip.Addr, pay
 		}
 		e.service, e.idle = d.Service.Name, d.Service.Timeouts.UDP // the VIP may belong to another service now
 	}
-	e.steered = epoch
+	e.steered = decisions
 	w.transmit(e, payload, now)
 }
 
