@@ -22,6 +22,7 @@ export PATH := $(PATH):$(or $(shell PATH='$(PATH)' $(GO) env GOPATH 2>/dev/null)
 RACE := \
 	./internal/coap/... \
 	./internal/control/... \
+	./internal/kube/pods/... \
 	./internal/workers/... \
 	./internal/datapath/udpnat/... \
 	./internal/dtls/engine/... \
@@ -52,7 +53,7 @@ differential: ## the kernel data path against package steer on FRAMES random pac
 	@.ci/deps go
 	WEIR_ROOT=1 FRAMES=$(FRAMES) $(GO) test -count=1 -timeout 60m -run TestRootDifferential -v ./internal/datapath/ebpf ./internal/turn/kernelrelay
 
-.PHONY: help demo build check test lint vulnerabilities fmt generate fuzz mutate bench install clean
+.PHONY: help demo build image manifests kubelab check test lint vulnerabilities fmt generate fuzz mutate bench install clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -60,6 +61,18 @@ help: ## list the targets
 build: ## bin/weir: one static, stripped program
 	@.ci/deps go
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=$(VCS) -ldflags "-s -w" -o bin/weir ./cmd/weir
+
+image: ## bin/weir-image.tar: a container image (OCI archive) for amd64 and arm64, made without a container engine
+	@.ci/deps go
+	for arch in amd64 arm64; do CGO_ENABLED=0 GOARCH=$$arch $(GO) build -trimpath -buildvcs=$(VCS) -ldflags "-s -w" -o bin/weir-$$arch ./cmd/weir; done
+	$(GO) run -C tools/deploy . image -binaries amd64=$(CURDIR)/bin/weir-amd64,arm64=$(CURDIR)/bin/weir-arm64 -o $(CURDIR)/bin/weir-image.tar
+
+manifests: ## deploy/coap-manifests.yaml from the chart deploy/coap
+	@.ci/deps go
+	$(GO) test -run TestChart ./internal/kube/kubetest -update
+
+kubelab: ## the control plane of Kubernetes that tests run, built once into the cache
+	@.ci/deps go kubelab
 
 demo: build ## balance real DTLS sessions on this machine for half a minute, with a report in bin/demo.html (ARGS="--clients 50")
 	bin/weir demo --report bin/demo.html $(ARGS)

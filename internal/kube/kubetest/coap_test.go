@@ -1,0 +1,202 @@
+package kubetest_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	v1 "github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/kube/kubetest"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
+)
+
+const namespace = "coap"
+
+// cluster is the StatefulSet of the manifests, running.
+type cluster struct {
+	t       *testing.T
+	plane   *kubetest.ControlPlane
+	kubelet *kubetest.Kubelet
+}
+
+// secrets are what the manifests expect: the secret between nodes, and a client's key.
+func secrets() []byte {
+	encode := base64.StdEncoding.EncodeToString
+	return fmt.Appendf(nil, `
+apiVersion: v1
+kind: Namespace
+metadata: {name: coap}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: coap-cluster}
+stringData: {identity: cid-cluster-manager, secret: %s}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: coap-keys}
+stringData: {psk.txt: "device=%s\n"}
+`, encode([]byte("sixteen bytes or more")), encode([]byte("key of the device")))
+}
+
+// state is what a Pod's own `weir coap cluster show` says.
+func (c *cluster) state(name string) (n v1.CoAPClusterNode, err error) {
+	pod := c.kubelet.Pod(namespace + "/" + name)
+	if pod == nil {
+		return n, fmt.Errorf("%s does not run", name)
+	}
+	out, err := pod.Command("/usr/bin/weir", "coap", "cluster", "show", "--json")
+	if err != nil {
+		return n, fmt.Errorf("%s: %w: %s", name, err, out)
+	}
+	var view v1.CoAPClusterView
+	if err := clitest.ReadStrictly([]byte(out), &view); err != nil || len(view.Nodes) != 1 {
+		return n, fmt.Errorf("%s: %w: %s", name, err, out)
+	}
+	return view.Nodes[0], nil
+}
+
+// awaitMembers waits until every Pod of the StatefulSet knows exactly the others, at the addresses that they have, over secured links.
+func (c *cluster) awaitMembers(count int) {
+	c.t.Helper()
+	wrong := ""
+	netlabtest.Eventually(c.t, fmt.Sprintf("%d Pods know each other", count), func() bool {
+		wrong = c.wrong(count)
+		return wrong == ""
+	}, func() string { return wrong })
+}
+
+// wrong says what is not as awaitMembers wants it.
+func (c *cluster) wrong(count int) string {
+	addresses := map[uint32]string{}
+	for i := range count {
+		pod := c.kubelet.Pod(fmt.Sprintf("%s/coap-%d", namespace, i))
+		if pod == nil {
+			return fmt.Sprintf("coap-%d does not run", i)
+		}
+		addresses[uint32(i)] = netip.AddrPortFrom(pod.Slot.Address, 5884).String()
+	}
+	for i := range count {
+		n, err := c.state(fmt.Sprintf("coap-%d", i))
+		if err != nil {
+			return err.Error()
+		}
+		known := 0
+		for _, m := range n.Members {
+			if m.State == "up" && m.Secured && m.ID != nil && addresses[*m.ID] == m.Management {
+				known++
+			}
+		}
+		if n.ID != uint32(i) || known != count-1 || len(n.Members) != count {
+			return fmt.Sprintf("coap-%d: %+v", i, n.Members)
+		}
+	}
+	return ""
+}
+
+// awaitReady waits until so many Pods are Ready, as the API server says, and no others are there.
+func (c *cluster) awaitReady(count int) {
+	c.t.Helper()
+	var list corev1.PodList
+	netlabtest.Eventually(c.t, fmt.Sprintf("%d Pods are Ready", count), func() bool {
+		if err := c.plane.Get("/api/v1/namespaces/"+namespace+"/pods", &list); err != nil || len(list.Items) != count {
+			return false
+		}
+		for i := range list.Items {
+			ready := false
+			for _, condition := range list.Items[i].Status.Conditions {
+				ready = ready || condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
+			}
+			if !ready {
+				return false
+			}
+		}
+		return true
+	}, func() string { text, _ := json.Marshal(list); return string(text) })
+}
+
+func (c *cluster) scale(replicas int) {
+	c.t.Helper()
+	clitest.Must(c.t, c.plane.Merge("/apis/apps/v1/namespaces/coap/statefulsets/coap", fmt.Sprintf(`{"spec": {"replicas": %d}}`, replicas)))
+}
+
+// The manifests of deploy, applied to a real API server: its StatefulSet's Pods, processes of the image in namespaces of their own, find
+// each other with the service account's token and role. Pods come, go, return at other addresses and are killed; a session goes on at its
+// owner through another Pod each time.
+func TestRootCoAPPods(t *testing.T) {
+	clitest.TakesSeconds(t)
+	netlabtest.Root(t)
+	lab, pods := network(t)
+	plane := kubetest.Start(t, lab.Namespace("control"), netip.MustParseAddr("10.77.255.1"))
+	image := unpack(t, writeImage(t, build(t)))
+	manifests, err := os.ReadFile(filepath.Join(root, "deploy/coap-manifests.yaml"))
+	clitest.Must(t, err)
+	clitest.Must(t, plane.Apply(namespace, secrets(), false))
+	clitest.Must(t, plane.Apply(namespace, manifests, true))
+	clitest.Must(t, plane.Apply(namespace, []byte(tool(t, "render", "-chart", absolute(t, "deploy/coap"))), true))
+	if err := plane.Apply(namespace, bytes.Replace(manifests, []byte("failureThreshold"), []byte("failureThreshhold"), 1), true); err == nil || !strings.Contains(err.Error(), "failureThreshhold") {
+		t.Errorf("a field that does not exist: %v", err)
+	}
+	clitest.Must(t, plane.Apply(namespace, manifests, false))
+	c := &cluster{t: t, plane: plane, kubelet: plane.Kubelet(image, pods)}
+	c.awaitReady(3)
+	c.awaitMembers(3)
+	probes(t, c.kubelet.Pod(namespace+"/coap-0"))
+
+	load := newLoad(t, c, lab.Namespace("client"), filepath.Join(image, "usr/bin/weir"))
+	load.through(c, "coap-1")
+
+	c.scale(4)
+	c.awaitReady(4)
+	c.awaitMembers(4)
+	load.through(c, "coap-3")
+
+	before := c.kubelet.Pod(namespace + "/coap-1").Slot.Address
+	clitest.Must(t, plane.Delete("/api/v1/namespaces/coap/pods/coap-1", 0))
+	netlabtest.Eventually(t, "coap-1 is back", func() bool {
+		pod := c.kubelet.Pod(namespace + "/coap-1")
+		return pod != nil && pod.Slot.Address != before
+	})
+	c.awaitReady(4)
+	c.awaitMembers(4)
+	load.through(c, "coap-1")
+
+	clitest.Must(t, c.kubelet.Pod(namespace+"/coap-2").Kill())
+	c.awaitReady(4)
+	c.awaitMembers(4)
+	load.through(c, "coap-2")
+
+	c.scale(3)
+	c.awaitReady(3)
+	c.awaitMembers(3)
+	load.end()
+}
+
+// probes runs the probes of the manifest against the server: they pass, and the path of each is one that says no when it should.
+func probes(t *testing.T, pod *kubetest.Container) {
+	t.Helper()
+	container := &pod.Spec().Spec.Containers[0]
+	for name, probe := range map[string]*corev1.Probe{"startup": container.StartupProbe, "liveness": container.LivenessProbe, "readiness": container.ReadinessProbe} {
+		if probe == nil || probe.HTTPGet == nil {
+			t.Errorf("there is no %s probe", name)
+			continue
+		}
+		if err := kubetest.Probe(pod, probe); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		other := probe.DeepCopy()
+		other.HTTPGet.Path += "-of-nothing"
+		if kubetest.Probe(pod, other) == nil {
+			t.Errorf("%s: any path passes", name)
+		}
+	}
+}

@@ -1,0 +1,199 @@
+package kubetest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// enter is what runs a container: a host name, a root directory that cannot be written to, and a user of its own. Its arguments are
+// the root, the host name, UID:GID, pairs of a directory and where it is mounted, --, and the command.
+const enter = `set -e
+root=$1 name=$2 user=$3; shift 3
+echo "$name" >/proc/sys/kernel/hostname
+mount --bind "$root" "$root"
+while [ "$1" != -- ]; do mount --bind "$1" "$root$2"; shift 2; done
+shift
+mount -t proc proc "$root/proc"
+mount --rbind /dev "$root/dev"
+mount -o remount,ro,bind "$root"
+exec chroot --userspec="$user" "$root" "$@"`
+
+// prepare makes the root directory, volumes and command of a container.
+func (k *Kubelet) prepare(r *Container) error {
+	directory := k.t.TempDir()
+	root := filepath.Join(directory, "root")
+	container := &r.pod.Spec.Containers[0]
+	if err := exec.Command("cp", "-al", k.image, root).Run(); err != nil {
+		return err
+	}
+	var mounts []string // pairs of a directory and where it is mounted
+	for i, m := range container.VolumeMounts {
+		source := filepath.Join(directory, strconv.Itoa(i))
+		if err := k.volume(r, m.Name, source); err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Join(root, m.MountPath), 0o755); err != nil {
+			return err
+		}
+		mounts = append(mounts, source, m.MountPath)
+	}
+	environment, err := k.environment(r, container)
+	if err != nil {
+		return err
+	}
+	args := []string{"--uts", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", enter, "sh", root, r.pod.Name, r.user()}
+	args = append(append(append(append(args, mounts...), "--"), container.Command...), container.Args...)
+	if len(container.Command) == 0 {
+		return fmt.Errorf("container %s: write its command: the entry point of the image is not read", container.Name)
+	}
+	r.cmd = exec.Command("unshare", args...)
+	r.cmd.Env = environment
+	return nil
+}
+
+// user is UID:GID of the Pod.
+func (r *Container) user() string {
+	user, group := int64(0), int64(0)
+	if c := r.pod.Spec.SecurityContext; c != nil && c.RunAsUser != nil {
+		user, group = *c.RunAsUser, *c.RunAsUser
+		if c.RunAsGroup != nil {
+			group = *c.RunAsGroup
+		}
+	}
+	return fmt.Sprintf("%d:%d", user, group)
+}
+
+// volume makes the directory of a volume.
+func (k *Kubelet) volume(r *Container, name, at string) error {
+	if err := os.Mkdir(at, 0o777); err != nil {
+		return err
+	}
+	if err := os.Chmod(at, 0o777); err != nil { // whatever the umask
+		return err
+	}
+	for i := range r.pod.Spec.Volumes {
+		v := &r.pod.Spec.Volumes[i]
+		switch {
+		case v.Name != name:
+			continue
+		case v.EmptyDir != nil:
+			return nil
+		case v.Secret != nil:
+			values, err := k.data(r, "secrets", v.Secret.SecretName)
+			if err != nil {
+				return err
+			}
+			return files(at, values)
+		case v.Projected != nil:
+			return k.account(r, at)
+		}
+	}
+	return fmt.Errorf("volume %s is of a kind that the kubelet does not know", name)
+}
+
+// account writes the files of the Pod's service account.
+func (k *Kubelet) account(r *Container, at string) error {
+	token, err := k.plane.Token(r.pod.Namespace, r.pod.Spec.ServiceAccountName)
+	if err != nil {
+		return err
+	}
+	authority, err := os.ReadFile(k.plane.CAFile())
+	if err != nil {
+		return err
+	}
+	return files(at, map[string][]byte{"token": []byte(token), "namespace": []byte(r.pod.Namespace), "ca.crt": authority})
+}
+
+// data reads a Secret.
+func (k *Kubelet) data(r *Container, plural, name string) (map[string][]byte, error) {
+	var object struct {
+		Data map[string][]byte `json:"data"`
+	}
+	err := k.plane.Get("/api/v1/namespaces/"+r.pod.Namespace+"/"+plural+"/"+name, &object)
+	return object.Data, err
+}
+
+func files(directory string, values map[string][]byte) error {
+	for name, text := range values {
+		if err := os.WriteFile(filepath.Join(directory, name), text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// environment is that of a container.
+func (k *Kubelet) environment(r *Container, container *corev1.Container) ([]string, error) {
+	address := k.plane.address
+	all := []string{"PATH=/usr/bin:/bin:/usr/sbin:/sbin", "KUBERNETES_SERVICE_HOST=" + address.Addr().String(), fmt.Sprintf("KUBERNETES_SERVICE_PORT=%d", address.Port())}
+	for i := range container.Env {
+		e := &container.Env[i]
+		value := e.Value
+		if from := e.ValueFrom; from != nil {
+			if from.SecretKeyRef == nil {
+				return nil, fmt.Errorf("variable %s is of a kind that the kubelet does not know", e.Name)
+			}
+			secret, err := k.data(r, "secrets", from.SecretKeyRef.Name)
+			if err != nil {
+				return nil, err
+			}
+			value = string(secret[from.SecretKeyRef.Key])
+		}
+		all = append(all, e.Name+"="+value)
+	}
+	return all, nil
+}
+
+// ready runs the readiness probe; without one the process has to run.
+func (r *Container) ready() bool {
+	select {
+	case <-r.ended:
+		return false
+	default:
+	}
+	return Probe(r, r.pod.Spec.Containers[0].ReadinessProbe) == nil
+}
+
+// Probe runs an HTTP probe of a Pod's container against its process.
+func Probe(r *Container, probe *corev1.Probe) error {
+	if probe == nil || probe.HTTPGet == nil {
+		return nil
+	}
+	port := probe.HTTPGet.Port.String()
+	for _, p := range r.pod.Spec.Containers[0].Ports {
+		if p.Name == port {
+			port = strconv.Itoa(int(p.ContainerPort))
+		}
+	}
+	address := net.JoinHostPort(r.Slot.Address.String(), port)
+	client := http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (c net.Conn, err error) {
+		err = r.Slot.Host.Do(func() (err error) {
+			c, err = net.DialTimeout("tcp", address, time.Second)
+			return err
+		})
+		return c, err
+	}}}
+	response, err := client.Get("http://" + address + probe.HTTPGet.Path)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", probe.HTTPGet.Path, response.Status, text)
+	}
+	return err
+}
+
+// Spec returns the Pod that the process runs.
+func (r *Container) Spec() *corev1.Pod { return &r.pod }

@@ -1,0 +1,135 @@
+package kubetest_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
+)
+
+var update = flag.Bool("update", false, "write the manifests that are rendered from the chart")
+
+// tool runs a command of the module tools/deploy.
+func tool(t *testing.T, args ...string) string {
+	t.Helper()
+	return run(t, nil, "go", append([]string{"run", "-C", filepath.Join(root, "tools/deploy"), "-buildvcs=false", "."}, args...)...)
+}
+
+func absolute(t *testing.T, path string) string {
+	t.Helper()
+	full, err := filepath.Abs(filepath.Join(root, path))
+	clitest.Must(t, err)
+	return full
+}
+
+// The chart passes helm's linter, with its own values and with those of the plain manifests, which are what it renders.
+func TestChart(t *testing.T) {
+	clitest.TakesSeconds(t)
+	chart, values := absolute(t, "deploy/coap"), absolute(t, "deploy/coap-manifests-values.yaml")
+	tool(t, "lint", "-chart", chart)
+	tool(t, "lint", "-chart", chart, "-values", values)
+	text := "# Rendered from the chart in coap by `make manifests`.\n" + tool(t, "render", "-chart", chart, "-values", values)
+	file := absolute(t, "deploy/coap-manifests.yaml")
+	if *update {
+		clitest.Must(t, os.WriteFile(file, []byte(text), 0o644))
+	}
+	if committed, err := os.ReadFile(file); err != nil || string(committed) != text {
+		t.Errorf("%v: deploy/coap-manifests.yaml is not what the chart renders; run make manifests", err)
+	}
+}
+
+// writeImage makes the image of a binary and returns its archive.
+func writeImage(t *testing.T, binary string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "weir.tar")
+	tool(t, "image", "-binaries", runtime.GOARCH+"="+binary, "-o", out)
+	return out
+}
+
+// unpack returns a directory with the file system of an image, from its OCI archive, as a container runtime makes it.
+func unpack(t *testing.T, archive string) string {
+	t.Helper()
+	blobs := map[string][]byte{}
+	text, err := os.ReadFile(archive)
+	clitest.Must(t, err)
+	each(t, bytes.NewReader(text), func(h *tar.Header, content []byte) { blobs[h.Name] = content })
+	blob := func(digest string) []byte { return blobs["blobs/"+strings.Replace(digest, ":", "/", 1)] }
+	var index struct {
+		Manifests []struct{ Digest string }
+	}
+	var manifest struct {
+		Layers []struct{ Digest string }
+	}
+	clitest.Must(t, json.Unmarshal(blobs["index.json"], &index))
+	clitest.Must(t, json.Unmarshal(blob(index.Manifests[0].Digest), &manifest))
+	directory := filepath.Join(t.TempDir(), "image")
+	for _, layer := range manifest.Layers {
+		content, err := gzip.NewReader(bytes.NewReader(blob(layer.Digest)))
+		clitest.Must(t, err)
+		each(t, content, func(h *tar.Header, text []byte) {
+			at := filepath.Join(directory, filepath.Clean("/"+h.Name))
+			if h.Typeflag == tar.TypeDir {
+				clitest.Must(t, os.MkdirAll(at, h.FileInfo().Mode()))
+				return
+			}
+			clitest.Must(t, os.WriteFile(at, text, h.FileInfo().Mode()))
+		})
+	}
+	return directory
+}
+
+// each visits the entries of an archive.
+func each(t *testing.T, from io.Reader, visit func(*tar.Header, []byte)) {
+	t.Helper()
+	archive := tar.NewReader(from)
+	for {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		clitest.Must(t, err)
+		content, err := io.ReadAll(archive)
+		clitest.Must(t, err)
+		visit(header, content)
+	}
+}
+
+// The image has nothing but the program, which runs there: without a shell, a library, or a file that it could write to.
+func TestRootImage(t *testing.T) {
+	clitest.TakesSeconds(t)
+	netlabtest.Root(t)
+	binary := build(t)
+	first, second := writeImage(t, binary), writeImage(t, binary)
+	one, err := os.ReadFile(first)
+	clitest.Must(t, err)
+	two, err := os.ReadFile(second)
+	clitest.Must(t, err)
+	if !bytes.Equal(one, two) {
+		t.Error("the same binary makes different images")
+	}
+	directory := unpack(t, first)
+	files := 0
+	clitest.Must(t, filepath.WalkDir(directory, func(_ string, entry os.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() {
+			files++
+		}
+		return err
+	}))
+	if files != 1 {
+		t.Errorf("%d files", files)
+	}
+	if out := run(t, nil, "chroot", "--userspec=65532:65532", directory, "/usr/bin/weir", "version"); !strings.Contains(out, "weir") {
+		t.Errorf("%s", out)
+	}
+}

@@ -1,0 +1,48 @@
+// Command deploy makes what Weir is deployed with: container images without Docker, and manifests of the Helm chart.
+//
+// It is a module of its own, so that Weir's has none of Helm's modules.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "deploy:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) == 0 {
+		return errors.New("write image, render or lint")
+	}
+	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	switch args[0] {
+	case "image":
+		binaries, out, tag := flags.String("binaries", "", "ARCHITECTURE=FILE,... of weir"), flags.String("o", "weir.tar", "OCI archive that is written"), flags.String("tag", "weir:latest", "name of the image")
+		if err := flags.Parse(args[1:]); err != nil {
+			return err
+		}
+		return writeImage(*out, *tag, strings.Split(*binaries, ","))
+	case "render", "lint":
+		chart, values, name, namespace := flags.String("chart", "", "directory of the chart"), flags.String("values", "", "file of values"), flags.String("name", "coap", "release"), flags.String("namespace", "coap", "namespace")
+		if err := flags.Parse(args[1:]); err != nil {
+			return err
+		}
+		if args[0] == "lint" {
+			return lintChart(*chart, *values, *namespace)
+		}
+		text, err := renderChart(*chart, *values, *name, *namespace)
+		if err == nil {
+			_, err = os.Stdout.WriteString(text)
+		}
+		return err
+	}
+	return fmt.Errorf("%s: write image, render or lint", args[0])
+}
