@@ -137,8 +137,7 @@ func (l *udpLoad) loop(ctx context.Context, epoll int, clients []loadClient, fir
 		binary.LittleEndian.PutUint64(payload, c.id)
 		_, _ = unix.Write(c.fd, payload) // a refused one times out
 	}
-	left, done := requests, 0
-	now := time.Now()
+	left, done, now := requests, 0, time.Now()
 	for i := first; i < end; i++ {
 		if left > 0 {
 			send(&clients[i], now)
