@@ -144,17 +144,9 @@ func TestReverseRequest(t *testing.T) {
 				changed = true
 				continue
 			}
-			var path, queries []string
-			for options := m.Options(); options.Next(); {
-				switch options.ID() {
-				case message.URIPath:
-					path = append(path, string(options.Value()))
-				case message.URIQuery:
-					queries = append(queries, string(options.Value()))
-				}
-			}
-			if m.Code != message.GET || m.Type != c.kind || strings.Join(path, "/") != "feed-CON/x" || strings.Join(queries, "&") != "rlen=9" {
-				t.Fatalf("%s: %s %s %q %q", name, m.Type, m.Code, path, queries)
+			path, query := pathAndQuery(&m)
+			if m.Code != message.GET || m.Type != c.kind || path != "feed-CON/x" || query != "rlen=9" {
+				t.Fatalf("%s: %s %s %q %q", name, m.Type, m.Code, path, query)
 			}
 			var b message.Builder
 			b.Reset(make([]byte, 0, 64), message.Ack, message.Content, m.ID, m.Token)
@@ -178,6 +170,78 @@ func TestReverseRequest(t *testing.T) {
 	for _, uri := range []string{"/reverse-request?req=1", "/reverse-request?res=x", "/reverse-request?req=-1&res=x", "/reverse-request?req=99999999&res=x"} {
 		if m := udp.do(message.POST, uri); m.Code != message.BadOption {
 			t.Errorf("%s: %s", uri, m.Code)
+		}
+	}
+}
+
+// pathAndQuery are those of a request, without the slash in front and the question mark.
+func pathAndQuery(m *message.Message) (path, query string) {
+	var segments, queries []string
+	for options := m.Options(); options.Next(); {
+		switch options.ID() {
+		case message.URIPath:
+			segments = append(segments, string(options.Value()))
+		case message.URIQuery:
+			queries = append(queries, string(options.Value()))
+		}
+	}
+	return strings.Join(segments, "/"), strings.Join(queries, "&")
+}
+
+// What a client asks for is added to what it has asked for before, of four resources at most. An error of the client ends the run of that resource.
+func TestReverseRequestsAddUp(t *testing.T) {
+	n := serve(t, node.Config{Listen: []string{"127.0.0.1:0"}, Workers: 1})
+	c := dial(t, n)
+	var asked []message.Message // requests of the server that are still to be answered
+	post := func(queries string, want message.Code) {
+		t.Helper()
+		c.send(c.request(message.POST, "/reverse-request?"+queries, ""))
+		for {
+			m := c.receive()
+			if m.Code != message.GET {
+				if m.Code != want {
+					t.Fatalf("%s: %s, want %s", queries, m.Code, want)
+				}
+				return
+			}
+			asked = append(asked, m)
+		}
+	}
+	post("req=3&res=a", message.Changed)
+	post("req=2&res=b", message.Changed)
+	post("req=2&res=a", message.Changed)
+	post("req=100&res=missing", message.Changed)
+	post("req=1&res=c", message.Changed)
+	post("req=1&res=d", message.ServiceUnavailable)
+	post("req=16777216&res=a", message.ServiceUnavailable)
+	post("req=1&res=c", message.Changed)
+	var got []string
+	for len(got) < 10 {
+		var m message.Message
+		if len(asked) > 0 {
+			m, asked = asked[0], asked[1:]
+		} else {
+			m = c.receive()
+		}
+		path, _ := pathAndQuery(&m)
+		if got = append(got, path); m.Code != message.GET {
+			t.Fatalf("%s %s after %q", m.Code, path, got)
+		}
+		code := message.Content
+		if path == "missing" {
+			code = message.NotFound
+		}
+		var b message.Builder
+		b.Reset(make([]byte, 0, 64), message.Ack, code, m.ID, m.Token)
+		answer, _ := b.Bytes()
+		c.send(answer)
+	}
+	if want := "a a a a a b b missing c c"; strings.Join(got, " ") != want {
+		t.Errorf("%q, want %s", got, want)
+	}
+	for s := n.Status().Reverse; s.RequestsAsked != 109 || s.RequestsSent != 10 || s.RequestsPending != 0 || s.RequestsFailed != 1 || s.RequestsRefused != 2; s = n.Status().Reverse {
+		if m := c.do(message.POST, "/reverse-request"); m.Code != message.Changed {
+			t.Fatalf("%+v", s)
 		}
 	}
 }
