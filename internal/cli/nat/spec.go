@@ -41,7 +41,7 @@ func natAddresses(cmd *cobra.Command, args []string) (listen, destinations []str
 // natFlagError names the flags that stand for Californium's, which have one dash.
 func natFlagError(cmd *cobra.Command, err error) error {
 	if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
-		for theirs, ours := range map[string]string{"tnat=": "--nat-timeout", "tlb=": "--destination-timeout"} {
+		for theirs, ours := range map[string]string{"tnat=": "--nat-timeout", "tlb=": "--destination-timeout", "tln=": "--destination-timeout"} {
 			if milliseconds, ok := strings.CutPrefix(unknown.GetSpecifiedShortnames(), theirs); ok {
 				err = fmt.Errorf("-%s%s is cf-nat's; write %s %sms", theirs, milliseconds, ours, milliseconds)
 			}

@@ -188,7 +188,8 @@ func pathAndQuery(m *message.Message) (path, query string) {
 	return strings.Join(segments, "/"), strings.Join(queries, "&")
 }
 
-// What a client asks for is added to what it has asked for before, of four resources at most. An error of the client ends the run of that resource.
+// What a client asks for is added to what it has asked for before, of four resources at most. What comes in blocks is fetched to its end. An
+// error of the client ends the run of that resource.
 func TestReverseRequestsAddUp(t *testing.T) {
 	n := serve(t, node.Config{Listen: []string{"127.0.0.1:0"}, Workers: 1})
 	c := dial(t, n)
@@ -207,6 +208,13 @@ func TestReverseRequestsAddUp(t *testing.T) {
 			asked = append(asked, m)
 		}
 	}
+	answer := func(m *message.Message, code message.Code, option message.OptionID, value uint32) {
+		var b message.Builder
+		b.Reset(make([]byte, 0, 64), message.Ack, code, m.ID, m.Token)
+		b.Uint(option, value)
+		wire, _ := b.Bytes()
+		c.send(wire)
+	}
 	post("req=3&res=a", message.Changed)
 	post("req=2&res=b", message.Changed)
 	post("req=2&res=a", message.Changed)
@@ -216,6 +224,7 @@ func TestReverseRequestsAddUp(t *testing.T) {
 	post("req=16777216&res=a", message.ServiceUnavailable)
 	post("req=1&res=c", message.Changed)
 	var got []string
+	blocks := 0
 	for len(got) < 10 {
 		var m message.Message
 		if len(asked) > 0 {
@@ -224,17 +233,25 @@ func TestReverseRequestsAddUp(t *testing.T) {
 			m = c.receive()
 		}
 		path, _ := pathAndQuery(&m)
+		if block, ok := m.Uint(message.Block2); ok { // the second one of b
+			blocks++
+			answer(&m, message.Content, message.Block2, block)
+			continue
+		}
 		if got = append(got, path); m.Code != message.GET {
 			t.Fatalf("%s %s after %q", m.Code, path, got)
 		}
-		code := message.Content
-		if path == "missing" {
-			code = message.NotFound
+		switch path {
+		case "missing":
+			answer(&m, message.NotFound, message.MaxAge, 1)
+		case "b":
+			answer(&m, message.Content, message.Block2, 8) // and more
+		default:
+			answer(&m, message.Content, message.MaxAge, 1)
 		}
-		var b message.Builder
-		b.Reset(make([]byte, 0, 64), message.Ack, code, m.ID, m.Token)
-		answer, _ := b.Bytes()
-		c.send(answer)
+	}
+	if blocks != 2 {
+		t.Errorf("%d further blocks, want 2", blocks)
 	}
 	if want := "a a a a a b b missing c c"; strings.Join(got, " ") != want {
 		t.Errorf("%q, want %s", got, want)

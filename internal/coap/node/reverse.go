@@ -30,9 +30,9 @@ const retryAfter = 5
 
 // reverse is a run of requests that a client has asked the server for. A session has one request under way at most, that of its first run.
 type reverse struct {
-	path, queries []string
-	left          int
-	id            exchange.ID // of the request under way; 0: it is still to be sent
+	remote
+	left int
+	id   exchange.ID // of the request under way; 0: it is still to be sent
 }
 
 // serveReverse answers 2.04 and then requests a resource of the client, after what the client has asked for before. req=0 ends all of that;
@@ -129,31 +129,22 @@ func (c *core) continueReverse(own *session, this *reverse) {
 	if len(own.reverses) == 0 || own.reverses[0] != this {
 		return
 	}
-	own.requested++
-	kind := message.Con
-	if own.conn != nil {
-		kind = message.Non
+	if c.requestReverse(own, this, -1) {
+		c.listener.extended.reverse.sent.Add(1)
 	}
-	var b message.Builder
-	token := binary.BigEndian.AppendUint32([]byte{'r'}, own.requested)
-	b.Reset(make([]byte, 0, 600), kind, message.GET, c.endpoint.NextID(&own.Session.Session), token)
-	for _, segment := range this.path {
-		b.Text(message.URIPath, segment)
-	}
-	for _, q := range this.queries {
-		b.Text(message.URIQuery, q)
-	}
-	datagram, err := b.Bytes()
-	if err == nil {
-		this.id, err = c.endpoint.Send(&own.Session.Session, datagram, c.now)
-	}
+}
+
+// requestReverse sends a request of a run, for a block of the representation; negative: the first one.
+func (c *core) requestReverse(own *session, this *reverse, block int64) bool {
+	var err error
+	this.id, err = c.get(own, &this.remote, own.token(), -1, block)
 	if err != nil { // too long, or too many messages are pending
 		c.listener.extended.reverse.failed.Add(1)
 		c.endReverses(own)
-		return
+		return false
 	}
-	c.listener.extended.reverse.sent.Add(1)
 	c.awaken()
+	return true
 }
 
 // Response implements [exchange.Events]. An error ends the run, and the next one begins.
@@ -165,6 +156,10 @@ func (c *core) Response(s *exchange.Session, id exchange.ID, m *message.Message,
 	}
 	this := own.reverses[0]
 	this.id = 0
+	if block := nextBlock(m); block >= 0 {
+		c.requestReverse(own, this, block)
+		return
+	}
 	this.left--
 	c.listener.extended.reverse.pending.Add(-1)
 	if m.Code.Class() != 2 {
