@@ -79,12 +79,12 @@ func natSpec(ctx context.Context, f *natFlags, listen, destinations []string) (l
 			Protocols: []lb.CIDProtocol{protocol},
 			Layouts:   []lb.LayoutSpec{{Length: f.cidLength, Owner: &lb.BitsSpec{Offset: 0, Bits: 8}}},
 		}
-		if len(f.nodes) == 0 {
+		if len(f.nodes) == 0 && len(f.cluster) == 0 {
 			for i := range destinations {
 				f.nodes = append(f.nodes, uint(i+1))
 			}
 		}
-		if len(f.nodes) != len(destinations) {
+		if len(f.cluster) == 0 && len(f.nodes) != len(destinations) {
 			return lb.Spec{}, fmt.Errorf("--node-ids: %d node ids for %d destinations", len(f.nodes), len(destinations))
 		}
 	}
@@ -94,7 +94,7 @@ func natSpec(ctx context.Context, f *natFlags, listen, destinations []string) (l
 			return lb.Spec{}, err
 		}
 		backend := udpnat.BackendSpec(text, addr)
-		if f.cidLength > 0 {
+		if len(f.nodes) > 0 {
 			backend.Nodes = []uint32{uint32(f.nodes[i])}
 		}
 		service.Backends = append(service.Backends, backend)
