@@ -248,13 +248,13 @@ func rollingRestart(t *testing.T, following bool) {
 		t.Errorf("%d handshakes after the restarts", handshakes)
 	}
 	if following {
-		var status v1.NATStatus
-		nat.Status(&status)
-		for _, b := range status.Services[0].Backends {
-			if id := uint32(slices.Index(public, b.Name) + 1); !slices.Equal(b.Nodes, []uint32{id}) || b.State != "up" {
-				t.Errorf("the destination of node %d is %s and has the node ids %v", id, b.State, b.Nodes)
-			}
-		}
+		netlabtest.Eventually(t, "every destination is up and has the id of its node", func() bool {
+			var status v1.NATStatus
+			nat.Status(&status)
+			return !slices.ContainsFunc(status.Services[0].Backends, func(b v1.BackendStatus) bool {
+				return b.State != "up" || !slices.Equal(b.Nodes, []uint32{uint32(slices.Index(public, b.Name) + 1)})
+			})
+		})
 	}
 	t.Logf("%d requests, %d retransmissions, longest wait %v", result.Stats.Requests, result.Stats.Retransmissions, result.RTT.Max())
 }
