@@ -124,14 +124,36 @@ func (c *cluster) awaitReady(count int) {
 	}, func() string { text, _ := json.Marshal(list); return string(text) })
 }
 
+// restartOwner deletes the Pod that owns the sessions, as a rolling update does: they move to another node, and return when it is back at
+// another address.
+func (c *cluster) restartOwner() {
+	c.t.Helper()
+	const owner = "coap-0"
+	before := c.kubelet.Pod(namespace + "/" + owner)
+	clitest.Must(c.t, c.plane.Delete("/api/v1/namespaces/coap/pods/"+owner, -1))
+	netlabtest.Eventually(c.t, "the owner is back, with its sessions", func() bool {
+		pod := c.kubelet.Pod(namespace + "/" + owner)
+		if pod == nil || pod == before {
+			return false
+		}
+		n, err := c.state(owner)
+		return err == nil && n.Sessions == clients
+	}, before.Output)
+	if after := c.kubelet.Pod(namespace + "/" + owner); after.Slot.Address == before.Slot.Address {
+		c.t.Errorf("%s is back at %s", owner, after.Slot.Address)
+	}
+	c.awaitReady(4)
+	c.awaitMembers(4)
+}
+
 func (c *cluster) scale(replicas int) {
 	c.t.Helper()
 	clitest.Must(c.t, c.plane.Merge("/apis/apps/v1/namespaces/coap/statefulsets/coap", fmt.Sprintf(`{"spec": {"replicas": %d}}`, replicas)))
 }
 
 // The manifests of deploy, applied to a real API server: its StatefulSet's Pods, processes of the image in namespaces of their own, find
-// each other with the service account's token and role. Pods come, go, return at other addresses and are killed; a session goes on at its
-// owner through another Pod each time.
+// each other with the service account's token and role. Pods come, go, return at other addresses and are killed; sessions go on at their
+// owner through another Pod each time, and move away and back when that one is restarted.
 func TestRootCoAPPods(t *testing.T) {
 	clitest.TakesSeconds(t)
 	netlabtest.Root(t)
@@ -174,6 +196,9 @@ func TestRootCoAPPods(t *testing.T) {
 	c.awaitReady(4)
 	c.awaitMembers(4)
 	load.through(c, "coap-2")
+
+	c.restartOwner()
+	load.through(c, "coap-1")
 
 	c.scale(3)
 	c.awaitReady(3)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -31,7 +31,7 @@ func Follow(ctx context.Context, c Config, changed func([]Pod)) error {
 		return err
 	}
 	ctx = klog.NewContext(ctx, logr.Discard()) // what goes wrong comes to trouble
-	f := &follower{config: c, log: c.Log, changed: changed, wake: make(chan struct{}, 1)}
+	f := &follower{config: c, log: c.Log, changed: changed, wake: make(chan struct{}, 1), seen: map[string]time.Time{}}
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
 	}
@@ -47,7 +47,8 @@ type follower struct {
 	log     *slog.Logger
 	changed func([]Pod)
 	wake    chan struct{}
-	failing atomic.Pointer[string] // the error that was reported last; nil: the server answers
+	mu      sync.Mutex
+	seen    map[string]time.Time // when what needs a remedy has happened last, by remedy; guarded by mu
 }
 
 // selection returns the label selector of the Pods, and the controller that they must have; empty: any.
@@ -130,9 +131,6 @@ func (f *follower) deliver(ctx context.Context, store cache.Store, owner types.U
 				all = append(all, p)
 			}
 		}
-		if f.failing.Swap(nil) != nil {
-			f.log.Info("the Pods of the cluster can be read again", "server", f.config.host)
-		}
 		if found := others(all, f.config.Self, owner); first || !slices.EqualFunc(found, last, Pod.equal) {
 			last = found
 			f.log.Info("cluster Pods", "namespace", f.config.Namespace, "others", summary(found))
@@ -153,7 +151,10 @@ func (f *follower) notify() {
 	}
 }
 
-// trouble reports that the API server refuses, or does not answer: once for each reason.
+// silence is how long something has not happened if it is reported again. Retries are at most half a minute apart.
+const silence = 5 * time.Minute
+
+// trouble reports that the API server refuses, or does not answer: once for each remedy, until that has not been needed for a while.
 func (f *follower) trouble(ctx context.Context, err error) {
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) { // the list is read anew
 		return
@@ -171,7 +172,11 @@ func (f *follower) trouble(ctx context.Context, err error) {
 	case apierrors.IsNotFound(err):
 		remedy = "set KUBECTL_NAMESPACE, or KUBECTL_SELECTOR where the host name is not that of the Pod"
 	}
-	if last := f.failing.Swap(&text); last != nil && *last == text {
+	f.mu.Lock()
+	now, last := time.Now(), f.seen[remedy]
+	f.seen[remedy] = now
+	f.mu.Unlock()
+	if !last.IsZero() && now.Sub(last) < silence {
 		return
 	}
 	f.log.Warn("the Pods of the cluster cannot be read; the latest ones count", "server", f.config.host, "namespace", f.config.Namespace, "error", text, "remedy", remedy)
