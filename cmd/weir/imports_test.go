@@ -102,6 +102,7 @@ func mayImport() map[string]may {
 		"coap/cluster/link":        {ours: "dtls/handshake dtls/record steering/rate"},
 		"coap/cluster/membership":  {pure: true},
 		"coap/cluster/move":        {pure: true},
+		"coap/cluster/replica":     {pure: true},
 		"coap/oscore":              {ours: "dtls/record coap/message coap/exchange control/config keyerror"},
 		"coap/node":                {ours: "metrics dtls/arena dtls/engine dtls/handshake coap/message coap/exchange coap/resource coap/stream coap/stream/streamserver dtls/credentials coap/cluster coap/cluster/move steering/evict steering/heap readfile udpio coap/oscore keyerror"},
 		"coap/client":              {ours: "metrics udpio dtls/client dtls/record dtls/handshake coap/message coap/exchange coap/stream steering/cid steering/heap testbed/measure testbed/procstat api/v1", others: pion + "dtls github.com/fxamacker/cbor"},
