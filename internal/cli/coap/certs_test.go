@@ -15,8 +15,10 @@ import (
 
 	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/cli/coap/coaptest"
+	"github.com/weir-lb/weir/internal/coap/client"
 	"github.com/weir-lb/weir/internal/coap/message"
 	"github.com/weir-lb/weir/internal/coap/stream"
+	"github.com/weir-lb/weir/internal/dtls/handshake"
 	"github.com/weir-lb/weir/internal/dtls/handshake/handshaketest"
 	"github.com/weir-lb/weir/internal/dtls/record"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
@@ -136,7 +138,7 @@ func TestPeersWithCertificates(t *testing.T) {
 	}
 }
 
-// A new certificate and key count for the next handshake, and a connection that is open goes on.
+// A new certificate and key count for the next handshake; a TLS connection and a DTLS session that are open go on.
 func TestReloadedCertificates(t *testing.T) {
 	first, second := makeCerts(t), makeCerts(t)
 	d := t.TempDir()
@@ -158,14 +160,17 @@ func TestReloadedCertificates(t *testing.T) {
 	put(first, "server.pem", "server-key.pem")
 	s := coaptest.Start(t, 2, "--dtls-only", "--dtls", "127.0.0.1:0", "--listen-tls", "127.0.0.1:0", "--certificate", d+"/server.pem", "--private-key", d+"/server-key.pem")
 	address := strings.TrimPrefix(s.Uris[1], "coaps+tcp://")
-	connect := func(roots string) (*stream.Conn, error) {
+	poolOf := func(roots string) *x509.CertPool {
 		text, err := os.ReadFile(filepath.Join(roots, "root.pem"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		pool := x509.NewCertPool()
 		pool.AppendCertsFromPEM(text)
-		c, err := stream.Dial(t.Context(), address, &tls.Config{RootCAs: pool}, stream.Settings{})
+		return pool
+	}
+	connect := func(roots string) (*stream.Conn, error) {
+		c, err := stream.Dial(t.Context(), address, &tls.Config{RootCAs: poolOf(roots)}, stream.Settings{})
 		if err == nil {
 			t.Cleanup(func() { _ = c.Close() })
 			_ = c.SetDeadline(time.Now().Add(30 * time.Second))
@@ -177,6 +182,21 @@ func TestReloadedCertificates(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask(t, old)
+	session, err := client.Dial(t.Context(), s.Uris[0]+"/mycontext", client.DialConfig{Security: client.Security{Credentials: &handshake.Credentials{Roots: poolOf(first)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = session.Close() })
+	request := func() {
+		t.Helper()
+		if _, err := session.Do(t.Context(), &client.Request{}); err != nil {
+			t.Error(err)
+		}
+		if n := s.Metric("weir_coap_engine_handshakes_total"); n != 1 {
+			t.Errorf("%v DTLS handshakes, want 1", n)
+		}
+	}
+	request()
 	put(second, "server-key.pem") // does not fit the certificate: refused as a whole
 	s.Await("weir_coap_credentials_failed", 1)
 	put(second, "server.pem")
@@ -193,6 +213,7 @@ func TestReloadedCertificates(t *testing.T) {
 		t.Error("the certificate before is still in use")
 	}
 	ask(t, old)
+	request()
 }
 
 // ask expects an answer over a connection.
