@@ -172,7 +172,7 @@ func (r *run) final(m *Measured, stood time.Duration, refused uint64, plateau *t
 		return true
 	case plateau == nil:
 		return false
-	case int64(m.Held) != r.layout.plan.Holds:
+	case int64(m.Held) != r.layout.plan.Holds || refused == 0: // or nothing tells yet what keeps the others out
 		return stood >= shortfall
 	}
 	return refused >= uint64(missing) || stood >= enough

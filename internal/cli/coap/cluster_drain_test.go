@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/coap/client"
 	"github.com/weir-lb/weir/internal/coap/cluster"
@@ -130,15 +134,26 @@ func TestClusterDrainRefused(t *testing.T) {
 }
 
 // Three nodes behind a NAT are restarted by SIGTERM, one after the other, under load: no request and no session is lost, and no client
-// makes a new one.
+// makes a new one. Either an operator takes the destinations out and in, or the NAT follows the cluster and steers by connection id.
 func TestClusterRollingRestart(t *testing.T) {
 	clitest.TakesSeconds(t)
+	t.Run("console", func(t *testing.T) { t.Parallel(); rollingRestart(t, false) })
+	t.Run("following", func(t *testing.T) { t.Parallel(); rollingRestart(t, true) })
+}
+
+func rollingRestart(t *testing.T, following bool) {
 	const clients = 60
+	admin := t.TempDir()
 	addresses := clitest.FreeAddresses(t, 7)
 	var nodes [3]*clitest.Process
 	start := func(i int) {
 		nodes[i] = securedNode(t, addresses[:6], i, "--drain-timeout", "1m")
+		name := filepath.Join(admin, strconv.Itoa(i)) // the same one for every process of the node
+		if err := errors.Join(os.RemoveAll(name), os.Symlink(nodes[i].Socket, name)); err != nil {
+			t.Fatal(err)
+		}
 	}
+	console := func(line string) {}
 	public := []string{addresses[0], addresses[2], addresses[4]}
 	for i := range nodes {
 		start(i)
@@ -146,7 +161,14 @@ func TestClusterRollingRestart(t *testing.T) {
 	for _, p := range nodes {
 		awaitNodesUp(p)
 	}
-	nat := clitest.Start(t, "nat", append([]string{"nat", addresses[6], "--"}, public...)...)
+	args := append([]string{"nat", addresses[6], "--"}, public...)
+	if following {
+		args = append(args, "--cid-length", "6", "--cluster", "unix:"+admin+"/0,unix:"+admin+"/1,unix:"+admin+"/2")
+	}
+	nat := clitest.Start(t, "nat", args...)
+	if !following {
+		console = func(line string) { nat.Console(line) }
+	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	defer cancel()
 	progress, done := make(chan uint64, 1), make(chan client.BenchResult, 1)
@@ -187,7 +209,7 @@ func TestClusterRollingRestart(t *testing.T) {
 			err := p.Admin.Get(t.Context(), "/readyz", nil, nil)
 			return err != nil && strings.Contains(err.Error(), http.StatusText(http.StatusServiceUnavailable))
 		})
-		nat.Console("remove " + public[i])
+		console("remove " + public[i])
 		netlabtest.Eventually(t, "the sessions have moved", func() bool {
 			m := moves(p)
 			moved, lost = m.Out, m.Lost
@@ -202,7 +224,7 @@ func TestClusterRollingRestart(t *testing.T) {
 		}
 		start(i)
 		netlabtest.Eventually(t, "the sessions are back", func() bool { return moves(nodes[i]).Sessions >= owned })
-		nat.Console("add " + public[i])
+		console("add " + public[i])
 		goOn()
 	}
 	cancel()
@@ -224,6 +246,15 @@ func TestClusterRollingRestart(t *testing.T) {
 	}
 	if handshakes > 0 {
 		t.Errorf("%d handshakes after the restarts", handshakes)
+	}
+	if following {
+		netlabtest.Eventually(t, "every destination is up and has the id of its node", func() bool {
+			var status v1.NATStatus
+			nat.Status(&status)
+			return !slices.ContainsFunc(status.Services[0].Backends, func(b v1.BackendStatus) bool {
+				return b.State != "up" || !slices.Equal(b.Nodes, []uint32{uint32(slices.Index(public, b.Name) + 1)})
+			})
+		})
 	}
 	t.Logf("%d requests, %d retransmissions, longest wait %v", result.Stats.Requests, result.Stats.Retransmissions, result.RTT.Max())
 }

@@ -68,6 +68,7 @@ nodes send each other; without it a management address without a host is bound t
 	flags := cmd.Flags()
 	f.config.Add(cmd, " (YAML); flags given as well win over it")
 	cmd.Args = f.config.Args
+	cmd.SetFlagErrorFunc(californiumFlagError)
 	flags.StringSliceVar(&f.server.Listen, "listen", nil, "addresses of plain CoAP (default :5783 outside of a cluster)")
 	flags.StringSliceVar(&f.server.DTLS, "dtls", nil, "addresses of CoAP over DTLS (default :5784 outside of a cluster)")
 	flags.StringSliceVar(&f.server.TCP, "listen-tcp", nil, "addresses of CoAP over TCP (default :5783 if none of these four options is given, outside of a cluster)")
@@ -102,7 +103,6 @@ func (f *coapServerFlags) addKeys(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.server.TrustAll, "trust-all", false, "trust the certificate or raw public key of every client")
 	flags.StringVar(&f.server.ClientCerts, "client-auth", "", "whether certificates or raw public keys are requested from clients: none, wanted or needed (default none)")
 	flags.StringVar(&f.server.OSCOREFile, "oscore", "", "YAML file of OSCORE security contexts (RFC 8613), or test for the public one of Californium's plugtest server, which is served with the sandbox identities anyway")
-	flags.BoolVar(&f.server.Diagnose, "diagnose", false, "serve the counters at /diagnose, to everybody")
 	flags.BoolVar(&f.server.Shutdown, "shutdown", false, "with --plugtest: anybody ends the server with POST sesame to /shutdown")
 	flags.BoolVar(&f.noResumption, "no-resumption", false, "clients cannot resume DTLS sessions")
 	flags.StringVar(&f.server.TicketSecrets, "ticket-secrets", "", "file of secrets that seal DTLS session tickets, 32 bytes a line in base64, the newest first, read again on SIGHUP and when it changes: nodes with the same file resume each other's sessions, also after a restart")

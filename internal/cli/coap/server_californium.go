@@ -1,11 +1,14 @@
 package coap
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
@@ -34,6 +37,7 @@ func californiumSwitches() []californiumSwitch {
 		{"ipv6", "", "with an address without a host: not on IPv6 addresses"},
 		{"plugtest", "serve the resources of Californium's plugtest server as well, in blocks of 64 bytes: on all listeners, or without one of --listen, --dtls, --listen-tcp and --listen-tls on ports 5683 and 5684; everybody may change what they hold", ""},
 		{"tcp", "CoAP over TCP and TLS at the addresses of --listen and --dtls as well", "no listeners for TCP and TLS"},
+		{"diagnose", "serve the counters at /diagnose, to everybody", ""},
 		{"echo-delay", "/echo takes delay=1..60000, in milliseconds", ""},
 		{"dtls-cluster-mac", "", "no code authenticates the datagrams that nodes forward, though their link is secured"},
 	}
@@ -79,8 +83,19 @@ func (c *californiumOptions) flag(flags *pflag.FlagSet, value *bool, name, usage
 	}
 }
 
-// check refuses what Weir has no like of.
-func (c *californiumOptions) check() error {
+// errOSCORE is for Californium's --oscore, which has no value.
+var errOSCORE = errors.New("--oscore: write --oscore FILE, or --oscore test for the context of Californium's plugtest server")
+
+// californiumFlagError names what to write where a flag has a value here and none at Californium's server.
+func californiumFlagError(cmd *cobra.Command, err error) error {
+	if missing := (*pflag.ValueRequiredError)(nil); errors.As(err, &missing) && missing.GetSpecifiedName() == "oscore" {
+		err = errOSCORE
+	}
+	return cmd.Root().FlagErrorFunc()(cmd, err)
+}
+
+// check refuses what Weir has no like of. oscore is the value of --oscore.
+func (c *californiumOptions) check(oscore string) error {
 	for _, s := range californiumSwitches() {
 		if c.given(s.name) && c.given("no-"+s.name) {
 			return fmt.Errorf("--%s and --no-%s exclude each other; remove one", s.name, s.name)
@@ -90,6 +105,9 @@ func (c *californiumOptions) check() error {
 		if c.given(name) {
 			return fmt.Errorf("--%s: %s", name, instead)
 		}
+	}
+	if c.given("oscore") && strings.HasPrefix(oscore, "-") { // the option behind it
+		return errOSCORE
 	}
 	if c.given("oscore") && c.noOSCORE {
 		return fmt.Errorf("--oscore and --no-oscore exclude each other; remove one")

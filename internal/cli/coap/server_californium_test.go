@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/weir-lb/weir/internal/coap/node"
 )
 
@@ -17,8 +19,9 @@ func configured(t *testing.T, args ...string) (node.Config, error) {
 	t.Helper()
 	var f coapServerFlags
 	cmd := coapServerCommand(&f)
+	new(cobra.Command).AddCommand(cmd)
 	if err := cmd.ParseFlags(args); err != nil {
-		return node.Config{}, err
+		return node.Config{}, cmd.FlagErrorFunc()(cmd, err)
 	}
 	return coapServerConfig(cmd, &f)
 }
@@ -45,7 +48,9 @@ func TestEveryCaliforniumOption(t *testing.T) {
 		"--store-file state.bin":                                            "--state DIR",
 		"--store-max-age 12":                                                "--session-idle",
 		"--store-password64 c2VjcmV0":                                       "tmpfs",
-		"--oscore":                                                          "needs an argument",
+		"--oscore":                                                          "--oscore test",
+		"--oscore --no-tcp":                                                 "--oscore test",
+		"--diagnose --no-diagnose":                                          "exclude each other",
 		"--oscore devices.yaml --no-oscore":                                 "exclude each other",
 		"--benchmark --no-benchmark":                                        "exclude each other",
 		"--notify-interval soon":                                            "write 5s",
@@ -70,7 +75,7 @@ func TestEveryCaliforniumOption(t *testing.T) {
 		alone + " --dtls-cluster-group-security secret --no-dtls-cluster-mac",
 		"--dtls-cluster :15784;:15884;1,---;192.0.2.1:25884;2 --dtls-cluster-group-security secret",
 		"--dtls-only", "--interfaces lo", "--interfaces-pattern l.", "--external", "--no-external", "--loopback", "--ipv4", "--no-ipv6", "--ipv6",
-		"--plugtest", "--no-plugtest", "--tcp", "--no-tcp", "--trust-all", "--diagnose", "--echo-delay", "--no-echo-delay", "--no-oscore", "--oscore test", "--notify-interval 5[s]",
+		"--plugtest", "--no-plugtest", "--tcp", "--no-tcp", "--trust-all", "--diagnose", "--no-diagnose", "--echo-delay", "--no-echo-delay", "--no-oscore", "--oscore test", "--notify-interval 5[s]",
 		"--psk-file devices.psk",
 		"--benchmark --no-plugtest --no-external --no-ipv6 --no-tcp", // of published command lines
 		"--no-loopback --no-ipv6 --dtls-only --benchmark --trust-all",
@@ -80,6 +85,28 @@ func TestEveryCaliforniumOption(t *testing.T) {
 		}
 		if _, err := configured(t, strings.Fields(line)...); err != nil {
 			t.Errorf("%s: %v", line, err)
+		}
+	}
+}
+
+// The names of these options as keys in the file are keys, or the error says what to write.
+func TestEveryCaliforniumKey(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "node.yaml")
+	for line, want := range map[string]string{
+		"benchmark: false": "", "diagnose: true": "", "echo_delay: true": "", "external: false": "", "ipv4: false": "", "ipv6: false": "", "loopback: true": "",
+		"plugtest: true": "", "trust_all: true": "", "client_auth: wanted": "", "notify_interval: 5s": "", "psk_file: devices.psk": "", "interfaces_pattern: [l.]": "", "oscore: test.yaml": "",
+		"client_auth: SOMETIMES": "none, wanted or needed", "notify_interval: 5[s]": "such as 500ms",
+		"tcp: false": "listen_tcp", "no_tcp: true": "listen_tcp", "dtls_only: true": "leave out listen", "no-external: true": "external: false", "no_oscore: true": "oscore_test: false",
+		"dtls_cluster: a": "nodes:", "dtls_cluster_group: a": "group:", "dtls_cluster_group_security: a": "security:", "dtls_cluster_mac: true": "mac:", "dtls-cluster-backward: true": "backward:",
+		"k8s_dtls_cluster: a": "--k8s-dtls-cluster", "k8s_monitor: a": "--metrics", "store_file: a": "--state", "store_max_age: 1": "session_idle", "store_password64: a": "tmpfs",
+		"k8s_restore: a": "upgrade", "local_restore: a": "upgrade", "other_restore: a": "upgrade", "restore_max_age: 1": "upgrade",
+	} {
+		if err := os.WriteFile(name, []byte("dtls: [\":1\"]\n"+line+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := configured(t, "-c", name)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", line, err, want)
 		}
 	}
 }

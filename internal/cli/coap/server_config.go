@@ -61,7 +61,6 @@ func (f *coapServerFlags) apply(cfg *node.Config, given func(string) bool) error
 		{"client-auth", func() { cfg.ClientCerts = f.server.ClientCerts }},
 		{"oscore", func() { f.oscore(cfg) }},
 		{"no-oscore", func() { cfg.OSCOREFile, cfg.OSCORETest = "", new(false) }},
-		{"diagnose", func() { cfg.Diagnose = f.server.Diagnose }},
 		{"no-resumption", func() { on := !f.noResumption; cfg.Resume = &on }},
 		{"shutdown", func() { cfg.Shutdown = f.server.Shutdown }},
 		{"ticket-secrets", func() { cfg.TicketSecrets = f.server.TicketSecrets }},
@@ -134,7 +133,7 @@ func prefixes(texts []string) (all []netip.Prefix, err error) {
 
 // switches takes Californium's options, except for the addresses.
 func switches(cfg *node.Config, c *californiumOptions) error {
-	if err := c.check(); err != nil {
+	if err := c.check(cfg.OSCOREFile); err != nil {
 		return err
 	}
 	for _, s := range []struct {
@@ -145,11 +144,13 @@ func switches(cfg *node.Config, c *californiumOptions) error {
 			*s.set = on
 		}
 	}
-	if on := c.on("plugtest"); on != nil {
-		cfg.Plugtest = *on
-	}
-	if on := c.on("echo-delay"); on != nil {
-		cfg.EchoDelay = *on
+	for _, s := range []struct {
+		name string
+		set  *bool
+	}{{"plugtest", &cfg.Plugtest}, {"echo-delay", &cfg.EchoDelay}, {"diagnose", &cfg.Diagnose}} {
+		if on := c.on(s.name); on != nil {
+			*s.set = *on
+		}
 	}
 	if err := clusterSwitches(cfg, c); err != nil {
 		return err

@@ -40,6 +40,8 @@ type natFlags struct {
 	affinity           string
 	cidLength          int
 	nodes              []uint
+	cluster            []string
+	clusterToken       string
 	offload            string
 	json, quiet        bool
 }
@@ -68,6 +70,7 @@ curl --unix-socket /run/weir/nat.sock --data-binary info http://localhost/consol
   weir nat 127.0.0.1:5784 "[::1]:5784" -- 192.0.2.7:5684 192.0.2.8:5684 --reverse --dtls-filter
   weir nat :5784 localhost:15784 --loss 20 --size-limit 100:50 --seed 7
   weir nat :5784 localhost:15784 localhost:25784 --cid-length 6 --node-ids 1,2
+  weir nat :5784 localhost:15784 localhost:25784 --cid-length 6 --cluster unix:/run/node1.sock,unix:/run/node2.sock
   echo rebalance | curl --unix-socket /run/weir/nat.sock --data-binary @- http://localhost/console`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			listen, destinations, err := natAddresses(cmd, args)
@@ -90,6 +93,8 @@ curl --unix-socket /run/weir/nat.sock --data-binary info http://localhost/consol
 	flags.IntVar(&f.cidLength, "cid-length", 0, "steer DTLS records by connection ids of so many bytes, the first of which is the node id")
 	flags.UintSliceVar(&f.nodes, "node-ids", nil, "node ids of the destinations, in their order (default 1, 2, ...)")
 	cli.OldFlag(cmd, "nodes", "", "node-ids")
+	flags.StringSliceVar(&f.cluster, "cluster", nil, "admin addresses of the destinations, in their order, as for --admin: node ids and owners of sessions follow the cluster, as does which node drains; needs --cid-length")
+	flags.StringVar(&f.clusterToken, "cluster-token-file", "", "file with the token of these admin addresses (default $"+cli.EnvAdminToken+")")
 	flags.IntVar(&c.Workers, "workers", 0, "workers (default one per core)")
 	flags.BoolVar(&c.Unconnected, "count-strays", false, "count replies from elsewhere also without --reverse; costs some speed")
 	flags.StringVar(&f.offload, "offload", offloadAuto, "forward established flows in the kernel: auto (where that is possible), tcx (or fail), none")
@@ -196,6 +201,10 @@ func runNAT(cmd *cobra.Command, f *natFlags, listen, destinations []string) erro
 	}
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
+	nodes, err := f.clusterNodes(destinations)
+	if err != nil {
+		return cli.UsageError(err)
+	}
 	spec, err := natSpec(ctx, f, listen, destinations)
 	if err != nil {
 		return cli.UsageError(err)
@@ -231,6 +240,7 @@ func runNAT(cmd *cobra.Command, f *natFlags, listen, destinations []string) erro
 	screen.hello(datapath, destinations)
 	err = cli.Serve(ctx, f.ServeFlags, log, adminConfig, nil, datapath.Run,
 		func(ctx context.Context) error { return loop.Run(ctx, nil, nil) },
+		func(ctx context.Context) error { follow(ctx, nodes, loop, log); return nil },
 		func(ctx context.Context) error { screen.live(ctx, datapath); return nil },
 		func(ctx context.Context) error { go stdin(ctx, cancel); <-ctx.Done(); return nil })
 	screen.detach()

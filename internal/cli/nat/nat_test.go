@@ -212,7 +212,9 @@ func TestNATBadArguments(t *testing.T) {
 // A script for cf-nat learns what to write.
 func TestNATNamesTheFlagsForThoseOfCfNAT(t *testing.T) {
 	for args, want := range map[string]string{
-		"-tnat=30000": "--nat-timeout 30000ms", "-tlb=15000": "--destination-timeout 15000ms", "--relod": "unknown flag: --relod", "-z": "unknown shorthand flag",
+		"-tnat=30000": "--nat-timeout 30000ms", "-tlb=15000": "--destination-timeout 15000ms",
+		"-tln=15000": "--destination-timeout 15000ms", // as its usage text has it in one place
+		"--relod":    "unknown flag: --relod", "-z": "unknown shorthand flag",
 	} {
 		_, err := clitest.Execute(t, "nat", args, ":5784", "127.0.0.1:1")
 		if clitest.ExitCode(err) != cli.ExitUsage || !strings.Contains(err.Error(), want) {

@@ -41,7 +41,7 @@ func natAddresses(cmd *cobra.Command, args []string) (listen, destinations []str
 // natFlagError names the flags that stand for Californium's, which have one dash.
 func natFlagError(cmd *cobra.Command, err error) error {
 	if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
-		for theirs, ours := range map[string]string{"tnat=": "--nat-timeout", "tlb=": "--destination-timeout"} {
+		for theirs, ours := range map[string]string{"tnat=": "--nat-timeout", "tlb=": "--destination-timeout", "tln=": "--destination-timeout"} {
 			if milliseconds, ok := strings.CutPrefix(unknown.GetSpecifiedShortnames(), theirs); ok {
 				err = fmt.Errorf("-%s%s is cf-nat's; write %s %sms", theirs, milliseconds, ours, milliseconds)
 			}
@@ -79,12 +79,12 @@ func natSpec(ctx context.Context, f *natFlags, listen, destinations []string) (l
 			Protocols: []lb.CIDProtocol{protocol},
 			Layouts:   []lb.LayoutSpec{{Length: f.cidLength, Owner: &lb.BitsSpec{Offset: 0, Bits: 8}}},
 		}
-		if len(f.nodes) == 0 {
+		if len(f.nodes) == 0 && len(f.cluster) == 0 {
 			for i := range destinations {
 				f.nodes = append(f.nodes, uint(i+1))
 			}
 		}
-		if len(f.nodes) != len(destinations) {
+		if len(f.cluster) == 0 && len(f.nodes) != len(destinations) {
 			return lb.Spec{}, fmt.Errorf("--node-ids: %d node ids for %d destinations", len(f.nodes), len(destinations))
 		}
 	}
@@ -94,7 +94,7 @@ func natSpec(ctx context.Context, f *natFlags, listen, destinations []string) (l
 			return lb.Spec{}, err
 		}
 		backend := udpnat.BackendSpec(text, addr)
-		if f.cidLength > 0 {
+		if len(f.nodes) > 0 {
 			backend.Nodes = []uint32{uint32(f.nodes[i])}
 		}
 		service.Backends = append(service.Backends, backend)

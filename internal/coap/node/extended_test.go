@@ -144,17 +144,9 @@ func TestReverseRequest(t *testing.T) {
 				changed = true
 				continue
 			}
-			var path, queries []string
-			for options := m.Options(); options.Next(); {
-				switch options.ID() {
-				case message.URIPath:
-					path = append(path, string(options.Value()))
-				case message.URIQuery:
-					queries = append(queries, string(options.Value()))
-				}
-			}
-			if m.Code != message.GET || m.Type != c.kind || strings.Join(path, "/") != "feed-CON/x" || strings.Join(queries, "&") != "rlen=9" {
-				t.Fatalf("%s: %s %s %q %q", name, m.Type, m.Code, path, queries)
+			path, query := pathAndQuery(&m)
+			if m.Code != message.GET || m.Type != c.kind || path != "feed-CON/x" || query != "rlen=9" {
+				t.Fatalf("%s: %s %s %q %q", name, m.Type, m.Code, path, query)
 			}
 			var b message.Builder
 			b.Reset(make([]byte, 0, 64), message.Ack, message.Content, m.ID, m.Token)
@@ -178,6 +170,95 @@ func TestReverseRequest(t *testing.T) {
 	for _, uri := range []string{"/reverse-request?req=1", "/reverse-request?res=x", "/reverse-request?req=-1&res=x", "/reverse-request?req=99999999&res=x"} {
 		if m := udp.do(message.POST, uri); m.Code != message.BadOption {
 			t.Errorf("%s: %s", uri, m.Code)
+		}
+	}
+}
+
+// pathAndQuery are those of a request, without the slash in front and the question mark.
+func pathAndQuery(m *message.Message) (path, query string) {
+	var segments, queries []string
+	for options := m.Options(); options.Next(); {
+		switch options.ID() {
+		case message.URIPath:
+			segments = append(segments, string(options.Value()))
+		case message.URIQuery:
+			queries = append(queries, string(options.Value()))
+		}
+	}
+	return strings.Join(segments, "/"), strings.Join(queries, "&")
+}
+
+// What a client asks for is added to what it has asked for before, of four resources at most. What comes in blocks is fetched to its end. An
+// error of the client ends the run of that resource.
+func TestReverseRequestsAddUp(t *testing.T) {
+	n := serve(t, node.Config{Listen: []string{"127.0.0.1:0"}, Workers: 1})
+	c := dial(t, n)
+	var asked []message.Message // requests of the server that are still to be answered
+	post := func(queries string, want message.Code) {
+		t.Helper()
+		c.send(c.request(message.POST, "/reverse-request?"+queries, ""))
+		for {
+			m := c.receive()
+			if m.Code != message.GET {
+				if m.Code != want {
+					t.Fatalf("%s: %s, want %s", queries, m.Code, want)
+				}
+				return
+			}
+			asked = append(asked, m)
+		}
+	}
+	answer := func(m *message.Message, code message.Code, option message.OptionID, value uint32) {
+		var b message.Builder
+		b.Reset(make([]byte, 0, 64), message.Ack, code, m.ID, m.Token)
+		b.Uint(option, value)
+		wire, _ := b.Bytes()
+		c.send(wire)
+	}
+	post("req=3&res=a", message.Changed)
+	post("req=2&res=b", message.Changed)
+	post("req=2&res=a", message.Changed)
+	post("req=100&res=missing", message.Changed)
+	post("req=1&res=c", message.Changed)
+	post("req=1&res=d", message.ServiceUnavailable)
+	post("req=16777216&res=a", message.ServiceUnavailable)
+	post("req=1&res=c", message.Changed)
+	var got []string
+	blocks := 0
+	for len(got) < 10 {
+		var m message.Message
+		if len(asked) > 0 {
+			m, asked = asked[0], asked[1:]
+		} else {
+			m = c.receive()
+		}
+		path, _ := pathAndQuery(&m)
+		if block, ok := m.Uint(message.Block2); ok { // the second one of b
+			blocks++
+			answer(&m, message.Content, message.Block2, block)
+			continue
+		}
+		if got = append(got, path); m.Code != message.GET {
+			t.Fatalf("%s %s after %q", m.Code, path, got)
+		}
+		switch path {
+		case "missing":
+			answer(&m, message.NotFound, message.MaxAge, 1)
+		case "b":
+			answer(&m, message.Content, message.Block2, 8) // and more
+		default:
+			answer(&m, message.Content, message.MaxAge, 1)
+		}
+	}
+	if blocks != 2 {
+		t.Errorf("%d further blocks, want 2", blocks)
+	}
+	if want := "a a a a a b b missing c c"; strings.Join(got, " ") != want {
+		t.Errorf("%q, want %s", got, want)
+	}
+	for s := n.Status().Reverse; s.RequestsAsked != 109 || s.RequestsSent != 10 || s.RequestsPending != 0 || s.RequestsFailed != 1 || s.RequestsRefused != 2; s = n.Status().Reverse {
+		if m := c.do(message.POST, "/reverse-request"); m.Code != message.Changed {
+			t.Fatalf("%+v", s)
 		}
 	}
 }

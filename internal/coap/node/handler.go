@@ -64,9 +64,10 @@ func newHandlerWith(l *listener, w worker, seed uint64, number int, log []byte) 
 // session is one peer. It is the Owner of its resource.Session.
 type session struct {
 	resource.Session
-	core    *core
-	reverse *reverse // nil: the client has requested no requests
-	watched []int32  // the observations at the client, in core.watches
+	core      *core
+	reverses  []*reverse // the requests that the client has asked for, in this order
+	requested uint32     // of them the newest one's number, which makes its token
+	watched   []int32    // the observations at the client, in core.watches
 
 	peer *engine.Peer       // nil over TCP and TLS
 	conn *streamserver.Peer // nil over UDP and DTLS
@@ -127,7 +128,7 @@ func (c *core) Tick(now time.Duration) time.Duration {
 
 // close forgets a session that ended.
 func (c *core) close(s *session) {
-	c.endReverse(s)
+	c.endReverses(s)
 	c.endWatches(s)
 	c.server.Forget(&s.Session)
 	c.endpoint.Forget(&s.Session.Session)
@@ -177,7 +178,7 @@ func (h *handler) Serve(p *engine.Peer, in, out []byte, now time.Duration) []byt
 
 // Rest implements [engine.Resting]: an idle peer has no session here until its next message.
 func (h *handler) Rest(p *engine.Peer, now time.Duration) {
-	if s, ok := p.State.(*session); ok && s.reverse == nil && len(s.watched) == 0 && s.Session.Idle(now) {
+	if s, ok := p.State.(*session); ok && len(s.reverses) == 0 && len(s.watched) == 0 && s.Session.Idle(now) {
 		p.State = nil
 	}
 }

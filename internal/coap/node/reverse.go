@@ -3,6 +3,7 @@ package node
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -12,8 +13,11 @@ import (
 	"github.com/weir-lb/weir/internal/coap/resource"
 )
 
-// maxReverse bounds the requests that one POST requests.
-const maxReverse = 1 << 24
+// Bounds of /reverse-request.
+const (
+	maxReverse        = 1 << 24 // requests of a run
+	maxReverseSession = 4       // runs of a client
+)
 
 // reverseCounts are the statistics of /reverse-request, of all workers.
 type reverseCounts struct {
@@ -24,15 +28,15 @@ type reverseCounts struct {
 // retryAfter is the Max-Age, in seconds, of an answer that there is no room now (RFC 7252 section 5.9.3.4).
 const retryAfter = 5
 
-// reverse is what a client has asked the server to request from it, one after the other: at most one request of a session is under way.
+// reverse is a run of requests that a client has asked the server for. A session has one request under way at most, that of its first run.
 type reverse struct {
-	path, queries []string
-	left          int
-	id            exchange.ID // of the request under way; 0: it is still to be sent
-	number        uint32      // of the newest token
+	remote
+	left int
+	id   exchange.ID // of the request under way; 0: it is still to be sent
 }
 
-// serveReverse answers 2.04 and then requests a resource of the client. req=0 ends that; without a query it answers with statistics.
+// serveReverse answers 2.04 and then requests a resource of the client, after what the client has asked for before. req=0 ends all of that;
+// without a query it answers with statistics.
 func (c *core) serveReverse(r *resource.Request) {
 	counts := &c.listener.extended.reverse
 	arguments := queries(r)
@@ -65,18 +69,36 @@ func (c *core) serveReverse(r *resource.Request) {
 		r.AnswerWhole(message.Changed, message.Text) // nothing fits: requests a proof of the address
 		return
 	}
-	c.endReverse(own)
-	if wanted.left > 0 {
-		if !c.worker.Post(func() { c.continueReverse(own, &wanted) }) {
-			counts.refused.Add(1)
-			unavailable(r)
-			return
-		}
+	switch {
+	case wanted.left == 0:
+		c.endReverses(own)
+	case !c.addReverse(own, &wanted):
+		counts.refused.Add(1)
+		unavailable(r)
+		return
+	default:
 		counts.requested.Add(int64(wanted.left))
 		counts.pending.Add(int64(wanted.left))
-		own.reverse = &wanted
 	}
 	r.Done(message.Changed)
+}
+
+// addReverse lengthens a run of the same requests, or else begins one after those that there are. It returns false if there is no room.
+func (c *core) addReverse(own *session, wanted *reverse) bool {
+	for _, run := range own.reverses {
+		if slices.Equal(run.path, wanted.path) && slices.Equal(run.queries, wanted.queries) {
+			if run.left > maxReverse-wanted.left {
+				return false
+			}
+			run.left += wanted.left
+			return true
+		}
+	}
+	if len(own.reverses) == maxReverseSession || len(own.reverses) == 0 && !c.worker.Post(func() { c.continueReverse(own, wanted) }) {
+		return false
+	}
+	own.reverses = append(own.reverses, wanted)
+	return true
 }
 
 // unavailable answers that the server is too busy for what the request asks for.
@@ -85,79 +107,87 @@ func unavailable(r *resource.Request) {
 	r.Done(message.ServiceUnavailable)
 }
 
-// endReverse ends what a client has requested.
-func (c *core) endReverse(own *session) {
-	if own.reverse == nil {
-		return
+// endReverses ends all that a client has asked for.
+func (c *core) endReverses(own *session) {
+	for len(own.reverses) > 0 {
+		c.endReverse(own)
 	}
-	ended := own.reverse
-	own.reverse = nil
+}
+
+// endReverse ends the first run of a client.
+func (c *core) endReverse(own *session) {
+	ended := own.reverses[0]
+	own.reverses = slices.Delete(own.reverses, 0, 1)
 	c.listener.extended.reverse.pending.Add(-int64(ended.left))
 	if ended.id != 0 {
 		c.endpoint.Cancel(ended.id)
 	}
 }
 
-// continueReverse sends the next request, unless another one took its place, or the session has ended.
+// continueReverse sends the next request of a run, unless it was ended, or the session was.
 func (c *core) continueReverse(own *session, this *reverse) {
-	if own.reverse != this {
+	if len(own.reverses) == 0 || own.reverses[0] != this {
 		return
 	}
-	this.number++
-	kind := message.Con
-	if own.conn != nil {
-		kind = message.Non
+	if c.requestReverse(own, this, -1) {
+		c.listener.extended.reverse.sent.Add(1)
 	}
-	var b message.Builder
-	token := binary.BigEndian.AppendUint32([]byte{'r'}, this.number)
-	b.Reset(make([]byte, 0, 600), kind, message.GET, c.endpoint.NextID(&own.Session.Session), token)
-	for _, segment := range this.path {
-		b.Text(message.URIPath, segment)
-	}
-	for _, q := range this.queries {
-		b.Text(message.URIQuery, q)
-	}
-	datagram, err := b.Bytes()
-	if err == nil {
-		this.id, err = c.endpoint.Send(&own.Session.Session, datagram, c.now)
-	}
-	if err != nil { // too long, or too many messages are pending
-		c.listener.extended.reverse.failed.Add(1)
-		c.endReverse(own)
-		return
-	}
-	c.listener.extended.reverse.sent.Add(1)
-	c.awaken()
 }
 
-// Response implements [exchange.Events].
+// requestReverse sends a request of a run, for a block of the representation; negative: the first one.
+func (c *core) requestReverse(own *session, this *reverse, block int64) bool {
+	var err error
+	this.id, err = c.get(own, &this.remote, own.token(), -1, block)
+	if err != nil { // too long, or too many messages are pending
+		c.listener.extended.reverse.failed.Add(1)
+		c.endReverses(own)
+		return false
+	}
+	c.awaken()
+	return true
+}
+
+// Response implements [exchange.Events]. An error ends the run, and the next one begins.
 func (c *core) Response(s *exchange.Session, id exchange.ID, m *message.Message, _ time.Duration, _ int) {
 	own := ownerOf(s)
-	if own == nil || own.reverse == nil || own.reverse.id != id {
+	if !own.requests(id) {
 		c.registered(own, id, m)
 		return
 	}
-	this := own.reverse
+	this := own.reverses[0]
 	this.id = 0
-	this.left--
-	c.listener.extended.reverse.pending.Add(-1)
-	if this.left == 0 {
-		own.reverse = nil
+	if block := nextBlock(m); block >= 0 {
+		c.requestReverse(own, this, block)
 		return
 	}
-	c.continueReverse(own, this)
+	this.left--
+	c.listener.extended.reverse.pending.Add(-1)
+	if m.Code.Class() != 2 {
+		c.listener.extended.reverse.failed.Add(1)
+		c.endReverse(own)
+	} else if this.left == 0 {
+		c.endReverse(own)
+	}
+	if len(own.reverses) > 0 {
+		c.continueReverse(own, own.reverses[0])
+	}
+}
+
+// requests reports whether id is the request of /reverse-request that is under way. own may be nil.
+func (own *session) requests(id exchange.ID) bool {
+	return own != nil && len(own.reverses) > 0 && own.reverses[0].id == id
 }
 
 // Failed implements [exchange.Events]. A client that does not answer is asked no more.
 func (c *core) Failed(s *exchange.Session, id exchange.ID, _ exchange.Failure) {
 	own := ownerOf(s)
-	if own == nil || own.reverse == nil || own.reverse.id != id {
+	if !own.requests(id) {
 		c.unregistered(own, id)
 		return
 	}
-	own.reverse.id = 0
+	own.reverses[0].id = 0
 	c.listener.extended.reverse.failed.Add(1)
-	c.endReverse(own)
+	c.endReverses(own)
 }
 
 // answer answers with the statistics, in Californium's forms.

@@ -34,7 +34,7 @@ func TestReverseRequestWithAFullQueue(t *testing.T) {
 	if s := l.extended.status(); s != (ReverseStatus{RequestsRefused: 1}) {
 		t.Errorf("%+v", s)
 	}
-	if own := peer.State.(*session); own.reverse != nil { //nolint:forcetypeassert // Serve set it
+	if own := peer.State.(*session); len(own.reverses) != 0 { //nolint:forcetypeassert // Serve set it
 		t.Error("requests are still to be sent")
 	}
 }

@@ -43,8 +43,8 @@ type ReverseStatus struct {
 	RequestsAsked   uint64 `json:"requests_asked" metric:"_requests_asked_total" help:"Requests to clients that /reverse-request was asked for."`
 	RequestsSent    uint64 `json:"requests_sent" metric:"_requests_sent_total" help:"Requests to clients that were sent."`
 	RequestsPending int    `json:"requests_pending" metric:"_requests_pending" help:"Requests to clients that are still to be answered."`
-	RequestsFailed  uint64 `json:"requests_failed" metric:"_requests_failed_total" help:"Runs of requests that ended because the client did not answer, or a request could not be sent."`
-	RequestsRefused uint64 `json:"requests_refused" metric:"_requests_refused_total" help:"POSTs to /reverse-request answered with 5.03 because the queue of the worker was full."`
+	RequestsFailed  uint64 `json:"requests_failed" metric:"_requests_failed_total" help:"Runs of requests that ended because the client answered with an error or not at all, or a request could not be sent."`
+	RequestsRefused uint64 `json:"requests_refused" metric:"_requests_refused_total" help:"POSTs to /reverse-request answered with 5.03 because there was no room."`
 
 	Observations          int    `json:"observations" metric:"_observations" help:"Resources of clients that are observed now."`
 	Registrations         uint64 `json:"registrations" metric:"_registrations_total" help:"Registrations sent to clients, repeated ones included."`

@@ -31,18 +31,21 @@ type watchCounts struct{ active, notifications, registrations, failed, refused a
 
 // watch is the observation of a resource at a client (RFC 7641).
 type watch struct {
-	own           *session
-	resource      string // the value of res
-	path, queries []string
-	token         []byte
-	every, left   int                // notifications until the next registration; every is 0 if the observation is to end
-	silence       time.Duration      // without a notification, until the next registration
-	sequence      uint32             // of the newest notification
-	at            time.Duration      // when it came; negative: none did
-	id            exchange.ID        // of the registration under way; 0: none
-	post          *resource.Deferred // the POST that is to be answered; nil: none
-	format        message.Format     // of its answer
-	starting      bool               // the registration is still to be sent
+	remote
+	own         *session
+	resource    string // the value of res
+	token       []byte
+	every, left int                // notifications until the next registration; every is 0 if the observation is to end
+	silence     time.Duration      // without a notification, until the next registration
+	sequence    uint32             // of the newest notification
+	at          time.Duration      // when it came; negative: none did
+	id          exchange.ID        // of the registration under way; 0: none
+	rest        exchange.ID        // of the request for a further block of the representation; 0: none
+	block       int64              // the Block2 option that is to be sent next; negative: none
+	counts      bool               // the representation came with a notification, which counts when all of it is there
+	post        *resource.Deferred // the POST that is to be answered; nil: none
+	format      message.Format     // of its answer
+	starting    bool               // the registration is still to be sent
 }
 
 // watches are the observations of one worker.
@@ -73,7 +76,7 @@ func (w *watches) add(this *watch) (i int32) {
 
 // watchQuery is the query of a POST; every is negative without obs.
 func watchQuery(r *resource.Request, arguments []argument) (w watch, ok bool) {
-	w.every, w.silence = -1, defaultSilence*time.Second
+	w.every, w.silence, w.block = -1, defaultSilence*time.Second, -1
 	for _, a := range arguments {
 		ok := true
 		switch a.name {
@@ -151,6 +154,7 @@ func (c *core) watch(r *resource.Request, own *session, i int32, wanted *watch) 
 	wanted.own, wanted.starting = own, true
 	if i >= 0 {
 		old := c.watches.slots[i]
+		c.dropRest(old)
 		wanted.token, wanted.sequence, wanted.at = old.token, old.sequence, old.at
 		c.watches.slots[i] = wanted
 	} else {
@@ -178,11 +182,12 @@ func (c *core) watchOf(own *session, name string) int32 {
 // register sends the registration of observation i, again under the same token if there was one (RFC 7641 section 3.1).
 func (c *core) register(i int32) {
 	w := c.watches.slots[i]
+	c.dropRest(w)
 	w.starting, w.left = false, w.every
 	c.watches.due.Remove(i)
 	var err error
 	c.listener.extended.watch.registrations.Add(1)
-	if w.id, err = c.observe(w, 0); err != nil { // too long, or too many messages are pending
+	if w.id, err = c.get(w.own, &w.remote, w.token, 0, -1); err != nil { // too long, or too many messages are pending
 		c.listener.extended.watch.failed.Add(1)
 		w.answer(message.InternalServerError, nil, c.now)
 		c.endWatch(i)
@@ -190,34 +195,12 @@ func (c *core) register(i int32) {
 	c.awaken()
 }
 
-// observe sends a GET with an Observe option: 0 registers, 1 cancels.
-func (c *core) observe(w *watch, value uint32) (exchange.ID, error) {
-	kind := message.Con
-	if w.own.conn != nil {
-		kind = message.Non
-	}
-	var b message.Builder
-	b.Reset(make([]byte, 0, 600), kind, message.GET, c.endpoint.NextID(&w.own.Session.Session), w.token)
-	b.Uint(message.Observe, value)
-	for _, segment := range w.path {
-		b.Text(message.URIPath, segment)
-	}
-	for _, q := range w.queries {
-		b.Text(message.URIQuery, q)
-	}
-	datagram, err := b.Bytes()
-	if err != nil {
-		return 0, err
-	}
-	return c.endpoint.Send(&w.own.Session.Session, datagram, c.now)
-}
-
 // cancelWatch ends an observation and informs the client (RFC 7641 section 3.6).
 func (c *core) cancelWatch(i int32) {
 	w := c.watches.slots[i]
 	w.answer(message.ServiceUnavailable, nil, c.now)
 	c.endWatch(i)
-	_, _ = c.observe(w, 1) // if it does not arrive, the reset of the next notification ends the observation
+	_, _ = c.get(w.own, &w.remote, w.token, 1, -1) // if it does not arrive, the reset of the next notification ends the observation
 	c.awaken()
 }
 
@@ -227,6 +210,7 @@ func (c *core) endWatch(i int32) {
 	if w.id != 0 {
 		c.endpoint.Cancel(w.id)
 	}
+	c.dropRest(w)
 	c.watches.due.Remove(i)
 	c.watches.slots[i] = nil
 	c.watches.free = append(c.watches.free, i)
@@ -242,16 +226,20 @@ func (c *core) endWatches(own *session) {
 }
 
 // renewWatches registers where that is due: at first, after so many notifications, and where none came for long (RFC 7641 section
-// 3.3.1). It cancels where the client has requested that.
+// 3.3.1). It requests further blocks, and cancels where the client has requested that.
 func (c *core) renewWatches(now time.Duration) {
 	for {
 		i, at, ok := c.watches.due.First()
 		if !ok || at > now {
 			return
 		}
-		if c.watches.slots[i].every == 0 {
+		switch w := c.watches.slots[i]; {
+		case w.every == 0:
 			c.cancelWatch(i)
-		} else {
+		case w.block >= 0:
+			c.watches.due.Set(i, now+w.silence)
+			c.fetch(i)
+		default:
 			c.register(i)
 		}
 	}
@@ -273,6 +261,7 @@ func (c *core) registering(own *session, id exchange.ID) int32 {
 func (c *core) registered(own *session, id exchange.ID, m *message.Message) {
 	i := c.registering(own, id)
 	if i < 0 {
+		c.fetched(own, id, m)
 		return
 	}
 	w := c.watches.slots[i]
@@ -290,6 +279,7 @@ func (c *core) registered(own *session, id exchange.ID, m *message.Message) {
 		if w.every > 0 { // else it ends at once
 			c.watches.due.Set(i, c.now+w.silence)
 			c.wakeAt(c.now + w.silence)
+			c.fetchLater(i, m, false)
 		}
 		body := w.token
 		if w.format == message.Text {
@@ -301,7 +291,7 @@ func (c *core) registered(own *session, id exchange.ID, m *message.Message) {
 	c.endWatch(i)
 }
 
-// unregistered takes the failure of a registration.
+// unregistered takes the failure of a registration, or of a request for a further block.
 func (c *core) unregistered(own *session, id exchange.ID) {
 	if i := c.registering(own, id); i >= 0 {
 		w := c.watches.slots[i]
@@ -309,6 +299,8 @@ func (c *core) unregistered(own *session, id exchange.ID) {
 		c.listener.extended.watch.failed.Add(1)
 		w.answer(message.InternalServerError, nil, c.now)
 		c.endWatch(i)
+	} else if i := c.fetching(own, id); i >= 0 {
+		c.watches.slots[i].rest = 0
 	}
 }
 
@@ -338,7 +330,9 @@ func (c *core) notification(s *exchange.Session, m *message.Message) bool {
 		}
 		if own.conn != nil || w.at < 0 || exchange.Newer(sequence, w.sequence, c.now-w.at) {
 			w.sequence, w.at = sequence, c.now
-			c.notified(i)
+			if w.starting || w.id != 0 || w.every == 0 || !c.fetchLater(i, m, true) {
+				c.notified(i)
+			}
 		}
 		return true
 	}

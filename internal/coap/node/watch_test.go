@@ -16,10 +16,19 @@ type observedClient struct{ *client }
 // say sends a message and returns what the server has sent then, without the acknowledgements.
 func (c observedClient) say(kind message.Type, code message.Code, id uint16, token []byte, observe int, payload string) (all []message.Message) {
 	c.t.Helper()
+	return c.sayBlock(kind, code, id, token, observe, -1, payload)
+}
+
+// sayBlock is say with the value of a Block2 option; -1: none.
+func (c observedClient) sayBlock(kind message.Type, code message.Code, id uint16, token []byte, observe, block int, payload string) (all []message.Message) {
+	c.t.Helper()
 	var b message.Builder
 	b.Reset(make([]byte, 0, 256), kind, code, id, token)
 	if observe >= 0 {
 		b.Uint(message.Observe, uint32(observe))
+	}
+	if block >= 0 {
+		b.Uint(message.Block2, uint32(block))
 	}
 	b.Payload([]byte(payload))
 	wire, err := b.Bytes()
@@ -188,6 +197,62 @@ func TestReverseObserveEnds(t *testing.T) {
 	}
 	c.send(bye, c.at)
 	other.active("1 active observes, 0 notifies.")
+}
+
+// What the client sends in blocks is fetched to its end, under other tokens and without Observe (RFC 7959 section 3.4); then a notification
+// counts. A newer one takes the place of one that is still being fetched.
+func TestReverseObserveFetchesBlocks(t *testing.T) {
+	const first, second, last = 0<<4 | 8 | 2, 1<<4 | 8 | 2, 2<<4 | 2 // blocks of 64 bytes
+	block := strings.Repeat("b", 64)
+	c := newObserved(t)
+	// wants is the request for a block.
+	wants := func(all []message.Message, token []byte, number uint32) message.Message {
+		t.Helper()
+		m := c.one(all, message.GET, -1)
+		if value, ok := m.Uint(message.Block2); !ok || value != number<<4|2 || string(m.Token) == string(token) {
+			t.Fatalf("Block2 %d %t, token %q", value, ok, m.Token)
+		}
+		return m
+	}
+	get := c.one(c.post("obs=2&res=feed&rlen=150"), message.GET, 0)
+	all := c.sayBlock(message.Ack, message.Content, get.ID, get.Token, 7, first, block)
+	if len(all) != 2 || all[1].Code != message.Changed {
+		t.Fatalf("%+v", all)
+	}
+	more := wants(append(all[:1], c.say(message.Ack, message.Empty, all[1].ID, nil, -1, "")...), get.Token, 1)
+	if q, ok := more.Option(message.URIQuery); !ok || string(q) != "rlen=150" {
+		t.Errorf("query %q", q)
+	}
+	more = wants(c.sayBlock(message.Ack, message.Content, more.ID, more.Token, -1, second, block), get.Token, 2)
+	if all := c.sayBlock(message.Ack, message.Content, more.ID, more.Token, -1, last, "b"); len(all) != 0 {
+		t.Fatalf("%+v", all)
+	}
+	c.active("1 active observes, 0 notifies.")
+	old := wants(c.sayBlock(message.Con, message.Content, 600, get.Token, 8, first, block), get.Token, 1)
+	more = wants(c.sayBlock(message.Con, message.Content, 601, get.Token, 9, first, block), get.Token, 1)
+	c.say(message.Ack, message.Content, old.ID, old.Token, -1, block)
+	c.active("1 active observes, 0 notifies.")
+	c.sayBlock(message.Ack, message.Content, more.ID, more.Token, -1, 1<<4|2, "b")
+	c.active("1 active observes, 1 notifies.")
+	more = wants(c.sayBlock(message.Con, message.Content, 602, get.Token, 10, first, block), get.Token, 1)
+	again := c.one(c.sayBlock(message.Ack, message.Content, more.ID, more.Token, -1, 1<<4|2, "b"), message.GET, 0) // after two: registers again
+	if string(again.Token) != string(get.Token) {
+		t.Errorf("token %x, want %x", again.Token, get.Token)
+	}
+	// A client whose representation has no end is not asked for ever.
+	c.say(message.Ack, message.Content, again.ID, again.Token, 11, "state")
+	more = wants(c.sayBlock(message.Con, message.Content, 603, get.Token, 12, first, block), get.Token, 1)
+	requests := 1
+	for number := 1; ; number, requests = number+1, requests+1 {
+		all := c.sayBlock(message.Ack, message.Content, more.ID, more.Token, -1, number<<4|8|2, block)
+		if len(all) == 0 {
+			break
+		}
+		more = wants(all, get.Token, uint32(number+1))
+	}
+	if requests != maxFetched/64-1 {
+		t.Errorf("%d requests", requests)
+	}
 }
 
 // Observations are bounded for each client and in all, and what makes no sense is refused.

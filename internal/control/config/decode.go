@@ -189,7 +189,7 @@ func (d *decoder) structure(node ast.Node, to reflect.Value, path string, depth 
 		at := join(path, key)
 		known, ok := fields[key]
 		if !ok {
-			d.keep(&Error{File: d.document.file, Position: positionOf(pair.Key), Path: at, Message: "unknown key; " + d.suggest(key, fields), unknown: true})
+			d.keep(&Error{File: d.document.file, Position: positionOf(pair.Key), Path: at, Message: "unknown key; " + d.suggest(path, key, fields), unknown: true})
 			continue
 		}
 		d.note(at, pair)
@@ -215,7 +215,7 @@ func (d *decoder) foreignKeys(values []*ast.MappingValueNode, fields map[string]
 		name := fieldNamed(key, fields)
 		switch {
 		case name == "":
-			d.warn(pair.Key, join(path, key), "unknown key, it has no effect; %s", d.suggest(key, fields))
+			d.warn(pair.Key, join(path, key), "unknown key, it has no effect; %s", d.suggest(path, key, fields))
 			continue
 		case chosen[name] != key:
 			d.warn(pair.Key, join(path, key), "it has no effect, because %s in the same mapping names the same key; remove one of them", chosen[name])

@@ -11,9 +11,20 @@ import (
 	"time"
 )
 
-// suggest returns the keys that begin with the word, else the other sections where the key is known, else the nearest known
-// key, else all keys.
-func (d *decoder) suggest(key string, fields map[string]field) string {
+// Renaming is a document whose reader may know other keys, for instance those of another program's options.
+type Renaming interface {
+	// Instead returns for each such key of the outermost mapping, with _ for -, what to write.
+	Instead() map[string]string
+}
+
+// suggest returns what the document has instead of the key, else the keys that begin with the word, else the other sections where the key
+// is known, else the nearest known key, else all keys.
+func (d *decoder) suggest(path, key string, fields map[string]field) string {
+	if document, ok := reflect.Zero(d.root).Interface().(Renaming); ok && path == "" {
+		if instead := document.Instead()[strings.ReplaceAll(key, "-", "_")]; instead != "" {
+			return instead
+		}
+	}
 	var longer []string
 	for name := range fields {
 		if strings.HasPrefix(name, key+"_") {
