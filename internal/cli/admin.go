@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -189,6 +191,7 @@ func (f *ServeFlags) openControl(log *slog.Logger, served admin.Config) (*admin.
 		}
 		switch {
 		case err == nil:
+			removeDead(f.directory)
 			return server, nil
 		case errors.Is(err, admin.ErrServed):
 			return nil, fmt.Errorf("%w: give this one its own --admin and --metrics", err)
@@ -196,6 +199,35 @@ func (f *ServeFlags) openControl(log *slog.Logger, served admin.Config) (*admin.
 	}
 	log.Warn("operators cannot query this process; name an address with --admin", "error", err)
 	return nil, nil
+}
+
+// deadAfter is how old a socket must be to be removed: a process listens at its own long before.
+const deadAfter = time.Minute
+
+// removeDead removes the sockets of a directory at which nobody listens: a process that was killed cannot remove its own. It reads
+// at most a few hundred names. What cannot be removed stays; a part that begins at it removes it then.
+func removeDead(directory string) {
+	const maximum = 512
+	dir, err := os.Open(directory)
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(maximum) // what was read before an error counts
+	for _, name := range names {
+		path := filepath.Join(directory, name)
+		info, err := os.Lstat(path)
+		if err != nil || info.Mode().Type() != os.ModeSocket || !strings.HasSuffix(name, ".sock") || time.Since(info.ModTime()) < deadAfter {
+			continue
+		}
+		conn, err := net.DialTimeout("unix", path, time.Second)
+		switch {
+		case err == nil:
+			conn.Close()
+		case errors.Is(err, syscall.ECONNREFUSED):
+			_ = os.Remove(path) // another process may have done so
+		}
+	}
 }
 
 // EnvAdminToken is the environment's token where there is no --admin-token-file.

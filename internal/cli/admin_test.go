@@ -6,8 +6,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -81,6 +83,54 @@ func TestDefaultAdminAddresses(t *testing.T) {
 	defer taken.Close()
 	if _, _, err := open(LBPart(), "--metrics", taken.Addr().String()); err == nil || !strings.Contains(err.Error(), "name another address with --metrics") {
 		t.Errorf("a taken address: %v", err)
+	}
+}
+
+// The next part that begins removes the sockets that killed ones have left, and touches nothing else in the directory.
+func TestSocketsOfKilledPartsAreRemoved(t *testing.T) {
+	directory, err := os.MkdirTemp("", "weir")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(directory)
+	old := time.Now().Add(-2 * deadAfter)
+	listening := map[string]*net.UnixListener{}
+	for _, name := range []string{"coap-weirlab-x.1.2.one.sock", "coap.sock", "new.sock", "other"} {
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(directory, name), Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.SetUnlinkOnClose(false) // as by kill -9
+		listening[name] = l
+		if name != "new.sock" {
+			if err := os.Chtimes(filepath.Join(directory, name), old, old); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	defer listening["coap.sock"].Close()
+	for _, name := range []string{"coap-weirlab-x.1.2.one.sock", "new.sock", "other"} {
+		listening[name].Close()
+	}
+	if err := os.WriteFile(filepath.Join(directory, "file.sock"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := ServeFlags{part: TurnPart(), directory: directory, given: func(string) bool { return false }}
+	server, err := f.openControl(slog.New(slog.DiscardHandler), admin.Config{Part: "turn", Status: func() any { return 1 }})
+	if err != nil || server == nil {
+		t.Fatalf("%v, %v", server, err)
+	}
+	defer server.Close()
+	entries, err := os.ReadDir(directory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if want := []string{"coap.sock", "file.sock", "new.sock", "other", "turn.sock"}; !slices.Equal(names, want) {
+		t.Errorf("left are %q, want %q", names, want)
 	}
 }
 

@@ -73,6 +73,14 @@ func (f *Finder) name(n int, seconds float64, r *Report) *Plateau {
 		p.Ceiling = "no connection gets through"
 	case kind == Timeout:
 		p.At, p.Ceiling = possibly(n)
+	case kind == Hung:
+		p.Ceiling = "no ceiling of the path: the server's program hangs"
+	case kind == Evicted:
+		p.Ceiling = "no known ceiling: the server evicts connections whose heartbeats it does not get"
+	case kind == Starved:
+		p.Ceiling = "no ceiling of the path: this machine, which did not schedule the tester in time"
+	default:
+		p.Ceiling = "no known ceiling: attempts end as " + kind.String()
 	}
 	p.Text = sentence(p)
 	return p

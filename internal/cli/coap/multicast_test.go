@@ -38,6 +38,9 @@ func multicastLab(t *testing.T, servers ...string) *netlab.Lab {
 	return netlabtest.Up(t, topology)
 }
 
+// quiet are the flags of a server that a test does not query and that is killed: it leaves no admin socket in the user's directory.
+var quiet = []string{"--no-supervisor", "--admin", "", "--metrics", ""}
+
 // startIn runs a program in a namespace until the test ends, and waits until it has written a text.
 func startIn(t *testing.T, lab *netlab.Lab, namespace, awaited string, command ...string) {
 	t.Helper()
@@ -84,10 +87,10 @@ func TestRootDiscoveryByMulticast(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	startIn(t, lab, "one", "listening", self, "coap", "server", "--no-supervisor", "--listen", ":5683", "--dtls", "127.0.0.1:0", "--multicast", "--leisure", "500ms", "--workers", "1")
-	startIn(t, lab, "two", "listening", self, "coap", "server", "--no-supervisor", "--listen", "10.78.0.2:5683,[fd78::2]:5683", "--dtls", "127.0.0.1:0", "--multicast-interface", "eth0", "--leisure", "500ms")
+	startIn(t, lab, "one", "listening", append([]string{self, "coap", "server", "--listen", ":5683", "--dtls", "127.0.0.1:0", "--multicast", "--leisure", "500ms", "--workers", "1"}, quiet...)...)
+	startIn(t, lab, "two", "listening", append([]string{self, "coap", "server", "--listen", "10.78.0.2:5683,[fd78::2]:5683", "--dtls", "127.0.0.1:0", "--multicast-interface", "eth0", "--leisure", "500ms"}, quiet...)...)
 	startIn(t, lab, "three", "", "coap-server-notls", "-A", "0.0.0.0", "-p", "5683", "-g", "224.0.1.187", "-G", "eth0")
-	startIn(t, lab, "silent", "listening", self, "coap", "server", "--no-supervisor", "--listen", ":5683", "--dtls", "127.0.0.1:0")
+	startIn(t, lab, "silent", "listening", append([]string{self, "coap", "server", "--listen", ":5683", "--dtls", "127.0.0.1:0"}, quiet...)...)
 	// Another program of that host is a member, so its network stack takes what comes to the group.
 	if err := lab.Namespace("silent").Do(func() error {
 		device, err := net.InterfaceByName("eth0")

@@ -67,7 +67,7 @@ func TestRootUnprovenClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := &clitest.LockedBuffer{}
-	server := exec.Command(self, "coap", "server", "--no-supervisor", "--listen", "10.77.0.1:5783", "--dtls", "127.0.0.1:0")
+	server := exec.Command(self, append([]string{"coap", "server", "--listen", "10.77.0.1:5783", "--dtls", "127.0.0.1:0"}, quiet...)...)
 	server.Stderr = log
 	if err := lab.Namespace("server").Start(server); err != nil {
 		t.Fatal(err)

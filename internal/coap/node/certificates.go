@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"os"
 	"sync/atomic"
 	"time"
@@ -69,7 +70,7 @@ func (n *Node) ShortKeys() (count, line int) {
 func (n *Node) loadPSK() (*Credentials, error) {
 	psk, err := LoadCredentials(n.cfg.PSKFile, n.cfg.demo())
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("PSK file: %w", err)
 	}
 	return psk, n.cfg.checkTrust(psk)
 }

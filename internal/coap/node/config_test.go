@@ -160,3 +160,11 @@ func TestPublicDemoIsFound(t *testing.T) {
 		}
 	}
 }
+
+// A file that cannot be read is named once, behind its key.
+func TestMissingFilesAreNamedOnce(t *testing.T) {
+	err := (&Config{PSKFile: "/nowhere/psk", OSCOREFile: "/nowhere/oscore.yaml"}).CheckCredentials()
+	if err == nil || !strings.HasPrefix(err.Error(), "psk_file: stat /nowhere/psk: ") || !strings.Contains(err.Error(), "\noscore: stat /nowhere/oscore.yaml: ") {
+		t.Error(err)
+	}
+}

@@ -39,7 +39,7 @@ func LoadCredentials(path string, demo bool) (*Credentials, error) {
 	}
 	text, err := readfile.Read(path, maxPSKFile)
 	if err != nil {
-		return nil, fmt.Errorf("PSK file: %w", err)
+		return nil, err // it names the file
 	}
 	return c, c.parse(path, string(text))
 }

@@ -64,18 +64,25 @@ func Trace(ctx context.Context, path string, filter TraceFilter, each func(*Trac
 	return atomic.LoadUint64(&t.filter.Lost), err
 }
 
+// beforeHold bounds how long a weir that starts takes until it holds its pin path: nothing shows until then that it has started.
+const beforeHold = time.Second
+
 // Await returns once the tables at a pin path can be traced, or when no start is under way that could make them. starting is
-// called once if it has to wait for a weir that is starting: one holds the pin path, and tables are missing.
+// called once if it has to wait for a weir that is starting: one holds the pin path, and tables are missing. One that was started in this
+// very instant does not hold it yet, so an absence counts after a second only.
 func Await(ctx context.Context, path string, starting func()) error {
-	for first := true; ; first = false {
+	begun := time.Now()
+	for seen := false; ; {
 		t, err := openTracer(path)
 		if err == nil {
 			t.close()
 		}
-		if !errors.Is(err, os.ErrNotExist) || !held(path) {
+		starts := held(path)
+		if !errors.Is(err, os.ErrNotExist) || !starts && (seen || time.Since(begun) >= beforeHold) {
 			return nil // Trace says what is wrong
 		}
-		if first {
+		if starts && !seen {
+			seen = true
 			starting()
 		}
 		select {
