@@ -1,20 +1,17 @@
 package bench
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/procstat"
@@ -28,6 +25,7 @@ type CoapConfig struct {
 	Warmup   time.Duration // under load before the window; default 2 s
 	Duration time.Duration // the window; default 8 s
 	Paths    []string      // names of CoapPaths or MovedPaths; default all CoapPaths
+	With     []string      // peers to compare with in the same run, of CoapPeers
 }
 
 // coapPath is one way from the clients to their servers.
@@ -39,6 +37,7 @@ type coapPath struct {
 	rebalance bool // its clients get a random node once they have their sessions
 	moved     bool // in namespaces, with root: its clients change their source addresses and ports four times
 	kernel    bool // of moved: weir lb run --datapath ebpf stands between
+	peer      bool // another project's server over DTLS
 }
 
 func (p coapPath) describe() (name, about string) { return p.name, "" }
@@ -51,6 +50,7 @@ func coapPaths() []coapPath {
 		{name: "cluster-wrong-node", nodes: 3, balanced: true, rebalance: true},
 		{name: "moved-nat", nodes: 3, balanced: true, moved: true},
 		{name: "moved-ebpf", nodes: 3, moved: true, kernel: true},
+		{name: peerScandium, peer: true},
 	}
 }
 
@@ -58,7 +58,7 @@ func coapPaths() []coapPath {
 // weir nat, every record at its owner; the same with the clients spread again, so that two of three records arrive at another
 // node than their owner's.
 func CoapPaths() []string {
-	return namesOf(slices.DeleteFunc(coapPaths(), func(p coapPath) bool { return p.moved }))
+	return namesOf(slices.DeleteFunc(coapPaths(), func(p coapPath) bool { return p.moved || p.peer }))
 }
 
 // MovedPaths names the paths whose clients change their source addresses and ports at least three times: behind weir nat, which
@@ -80,8 +80,20 @@ const (
 	figureForeign   = "forwarded records"      // between nodes, whole run
 )
 
+// Validate says what cannot be meant.
+func (c *CoapConfig) Validate() error {
+	switch {
+	case c.Clients < 1 || c.Clients > 20000:
+		return fmt.Errorf("--clients: %d is not between 1 and 20000", c.Clients)
+	case c.Duration < time.Second || c.Warmup < 100*time.Millisecond:
+		return fmt.Errorf("--duration of %v and --warmup of %v: give at least 1s and 100ms", c.Duration, c.Warmup)
+	}
+	return checkPeers(c.With, CoapPeers()...)
+}
+
 // Coap measures each path in turn, in processes of cfg.Binary on loopback, and returns a result for each. CPU time, requests
-// and forwarded records are differences over the window, read from the kernel and from the nodes; round-trip times are the
+// and forwarded records are differences over the window, read from the kernel and from the nodes; those of a
+// peer are counted by its clients, who report every 0.1 s. Round-trip times are the
 // clients', over the whole run: samples count from its start.
 func Coap(ctx context.Context, cfg CoapConfig) ([]*measure.Result, error) {
 	if cfg.Clients == 0 {
@@ -97,12 +109,13 @@ func Coap(ctx context.Context, cfg CoapConfig) ([]*measure.Result, error) {
 		cfg.Paths = CoapPaths()
 	}
 	var results []*measure.Result
-	for i, name := range cfg.Paths {
+	paths := slices.Concat(cfg.Paths, cfg.With)
+	for i, name := range paths {
 		at := slices.IndexFunc(coapPaths(), func(p coapPath) bool { return p.name == name })
 		if at < 0 {
 			return results, fmt.Errorf("path %q is not known; use %s", name, strings.Join(CoapPaths(), ", "))
 		}
-		cfg.progress(float64(i)/float64(len(cfg.Paths)), "%s: %d clients, %v", name, cfg.Clients, cfg.Warmup+cfg.Duration)
+		cfg.progress(float64(i)/float64(len(paths)), "%s: %d clients, %v", name, cfg.Clients, cfg.Warmup+cfg.Duration)
 		result, err := coapPaths()[at].run(ctx, cfg)
 		if err != nil {
 			return results, fmt.Errorf("%s: %w", name, err)
@@ -147,17 +160,18 @@ func (p coapPath) run(ctx context.Context, cfg CoapConfig) (result *measure.Resu
 			return nil, err
 		}
 	}
-	nodes := s.Daemons
-	var nat *programs.Daemon
+	servers := &coapServers{nodes: s.Daemons}
 	switch {
 	case p.balanced:
 		args := []string{"nat", target.String(), "--"}
 		for i := range p.nodes {
 			args = append(args, addresses[2*i].String())
 		}
-		nat, err = s.Daemon(ctx, "balancer", "nat", args...)
+		servers.nat, err = s.Daemon(ctx, "balancer", "nat", args...)
 	case p.kernel:
 		_, err = s.Kernel(ctx, "balancer", p.name, p.kernelConfig(), p.kernelInterfaces())
+	case p.peer:
+		servers.peer, err = p.startPeer(ctx, s, target, cfg.Clients)
 	default:
 		target = addresses[0]
 	}
@@ -168,7 +182,7 @@ func (p coapPath) run(ctx context.Context, cfg CoapConfig) (result *measure.Resu
 	if p.plain {
 		scheme = "coap"
 	}
-	return p.load(ctx, cfg, s, fmt.Sprintf("%s://%v/benchmark?rlen=40", scheme, target), nodes, nat)
+	return p.load(ctx, cfg, s, fmt.Sprintf("%s://%v/benchmark?rlen=40", scheme, target), servers)
 }
 
 // addresses are public and management of each node, then the VIP.
@@ -193,10 +207,10 @@ func clusterFlag(addresses []netip.AddrPort, own int) string {
 }
 
 // load runs the clients and takes the window out of their run.
-func (p coapPath) load(ctx context.Context, cfg CoapConfig, s *programs.Stage, uri string, nodes []*programs.Daemon, nat *programs.Daemon) (*measure.Result, error) {
+func (p coapPath) load(ctx context.Context, cfg CoapConfig, s *programs.Stage, uri string, servers *coapServers) (*measure.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, cfg.Warmup+cfg.Duration+3*time.Minute)
 	defer cancel()
-	args := []string{"coap", "bench", uri, "--clients", strconv.Itoa(cfg.Clients), "--requests", "1000000000", "--no-stop", "--allow-errors", "--json"}
+	args := []string{"--clients", strconv.Itoa(cfg.Clients), "--requests", "1000000000"}
 	if p.moved {
 		// Four changes, so that also a client has three whose datagram was lost when one was due. A fifth would come after the end.
 		args = append(args, "--rebind-every", ((cfg.Warmup + cfg.Duration) * 2 / 9).String())
@@ -204,46 +218,36 @@ func (p coapPath) load(ctx context.Context, cfg CoapConfig, s *programs.Stage, u
 			args = append(args, "--from", source.Addr().String())
 		}
 	}
-	clients := exec.Command(cfg.Binary, args...) //nolint:gosec // our own binary
-	var out bytes.Buffer
-	clients.Stdout = &out
-	progress, err := clients.StderrPipe()
-	if err != nil {
-		return nil, err
+	if servers.peer != nil {
+		args = append(args, "--progress", "json")
 	}
 	started := time.Now()
-	if err := s.Running.Start(s.Host("client"), clients); err != nil {
-		return nil, err
-	}
-	defer s.Running.Forget(clients)
-	stop := context.AfterFunc(ctx, func() { _ = clients.Process.Kill() }) // it may have ended
-	defer stop()
-	var last string
-	lines := bufio.NewScanner(progress)
-	for lines.Scan() {
-		if last = lines.Text(); last == benchStarted {
-			break
-		}
-	}
-	if last != benchStarted {
-		return nil, errors.Join(fmt.Errorf("the clients did not start: %s", last), clients.Wait())
-	}
-	drained := make(chan struct{})
-	go func() { // the pipe must not fill up
-		defer close(drained)
-		for lines.Scan() {
-		}
-	}()
-	before, after, err := p.window(ctx, cfg, nodes, nat, clients.Process.Pid)
-	clients.Process.Signal(os.Interrupt) //nolint:errcheck // it may have ended; Wait returns how
-	<-drained
-	if waited := clients.Wait(); err == nil && waited != nil {
-		err = fmt.Errorf("clients: %w", waited)
-	}
+	l, err := startCoapLoad(s, "client", uri, args...)
 	if err != nil {
 		return nil, err
 	}
-	return p.result(cfg, started, before, after, out.Bytes())
+	defer l.stop()
+	servers.load = l
+	if err := l.started(ctx); err != nil {
+		return nil, err
+	}
+	before, after, err := p.window(ctx, cfg, servers)
+	if err != nil {
+		return nil, err
+	}
+	total, err := l.end(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return p.result(cfg, started, before, after, &total)
+}
+
+// coapServers are the processes of a path.
+type coapServers struct {
+	nodes []*programs.Daemon // Weir's
+	nat   *programs.Daemon   // nil: none
+	peer  *exec.Cmd          // nil: the nodes serve
+	load  *coapLoad          // its clients
 }
 
 // sample is the state of all servers at one moment.
@@ -258,9 +262,9 @@ type sample struct {
 // and is lost, and it asks again after ACK_TIMEOUT times ACK_RANDOM_FACTOR at most (RFC 7252 section 4.8).
 const afterRebalance = 3 * time.Second
 
-func (p coapPath) window(ctx context.Context, cfg CoapConfig, nodes []*programs.Daemon, nat *programs.Daemon, clients int) (before, after sample, err error) {
+func (p coapPath) window(ctx context.Context, cfg CoapConfig, servers *coapServers) (before, after sample, err error) {
 	if p.rebalance {
-		if _, err := nat.Console(ctx, "rebalance"); err != nil {
+		if _, err := servers.nat.Console(ctx, "rebalance"); err != nil {
 			return before, after, err
 		}
 		if err := programs.Sleep(ctx, afterRebalance); err != nil {
@@ -270,19 +274,30 @@ func (p coapPath) window(ctx context.Context, cfg CoapConfig, nodes []*programs.
 	if err := programs.Sleep(ctx, cfg.Warmup); err != nil {
 		return before, after, err
 	}
-	if before, err = takeSample(ctx, nodes, nat, clients); err != nil {
+	if before, err = servers.sample(ctx); err != nil {
 		return before, after, err
 	}
 	if err := programs.Sleep(ctx, cfg.Duration); err != nil {
 		return before, after, err
 	}
-	after, err = takeSample(ctx, nodes, nat, clients)
+	after, err = servers.sample(ctx)
 	return before, after, err
 }
 
-func takeSample(ctx context.Context, nodes []*programs.Daemon, nat *programs.Daemon, clients int) (s sample, err error) {
+// sample takes what they have done and spent so far.
+func (c *coapServers) sample(ctx context.Context) (s sample, err error) {
+	if c.peer != nil {
+		if s.requests, err = c.load.answered(ctx); err != nil {
+			return s, err
+		}
+		usage, err := procstat.Of(c.peer.Process.Pid)
+		if err != nil {
+			return s, fmt.Errorf("the server: %w", err)
+		}
+		s.cpu, s.memory = usage.CPU, usage.PeakBytes
+	}
 	s.at = time.Now()
-	for _, n := range nodes {
+	for _, n := range c.nodes {
 		var status struct {
 			Listeners []struct {
 				Engine struct {
@@ -307,29 +322,19 @@ func takeSample(ctx context.Context, nodes []*programs.Daemon, nat *programs.Dae
 			s.forwarded += l.Cluster.Forwarded
 		}
 	}
-	if nat != nil {
-		if s.nat, err = procstat.CPU(nat.PID()); err != nil {
+	if c.nat != nil {
+		if s.nat, err = procstat.CPU(c.nat.PID()); err != nil {
 			return s, err
 		}
 	}
-	s.clients, err = procstat.CPU(clients)
+	s.clients, err = procstat.CPU(c.load.cmd.Process.Pid)
 	return s, err
 }
 
-func (p coapPath) result(cfg CoapConfig, started time.Time, before, after sample, clients []byte) (*measure.Result, error) {
-	var load struct {
-		Result *measure.Result `json:"result"`
-		Stats  struct {
-			Retransmissions uint64 `json:"retransmissions"`
-			LostSessions    uint64 `json:"lost_sessions"`
-			Rehandshakes    uint64 `json:"rehandshakes"`
-			Lost            uint64 `json:"lost"`
-			Rebinds         uint64 `json:"rebinds"`
-			Moves           uint64 `json:"moves"`
-		} `json:"stats"`
-	}
-	if err := json.Unmarshal(clients, &load); err != nil || load.Result == nil {
-		return nil, fmt.Errorf("result of the clients: %w", errors.Join(err, errors.New(string(clients[:min(len(clients), 200)]))))
+func (p coapPath) result(cfg CoapConfig, started time.Time, before, after sample, load *v1.CoAPBench) (*measure.Result, error) {
+	latency, err := measure.LatencyOf(load.Result.Latency)
+	if err != nil {
+		return nil, fmt.Errorf("result of the clients: %w", err)
 	}
 	requests := after.requests - before.requests
 	if requests == 0 {
@@ -338,8 +343,8 @@ func (p coapPath) result(cfg CoapConfig, started time.Time, before, after sample
 	perRequest := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) / float64(requests) }
 	result := &measure.Result{
 		Scenario: scenarioCoap, Path: p.name, Machine: machine(), Started: started, Elapsed: after.at.Sub(before.at), Requests: requests, Errors: load.Result.Errors,
-		Parameters: map[string]string{"clients": strconv.Itoa(cfg.Clients), "nodes": strconv.Itoa(p.nodes), "workers": "1"},
-		Bytes:      40 * requests, Latency: load.Result.Latency, Samples: load.Result.Samples,
+		Parameters: map[string]string{"clients": strconv.Itoa(cfg.Clients), "nodes": strconv.Itoa(max(p.nodes, 1)), "workers": "1"},
+		Bytes:      40 * requests, Latency: latency, Samples: measure.SamplesOf(load.Result.Samples),
 		Processes: []measure.Process{
 			{Name: "servers", CPU: after.cpu - before.cpu, PeakBytes: after.memory},
 			{Name: "clients", CPU: after.clients - before.clients},
@@ -351,6 +356,9 @@ func (p coapPath) result(cfg CoapConfig, started time.Time, before, after sample
 			{Name: figureRetrans, Value: float64(load.Stats.Retransmissions)},
 			{Name: figureSessions, Value: float64(load.Stats.LostSessions + load.Stats.Rehandshakes)},
 		},
+	}
+	if p.peer {
+		result.Parameters["workers"], result.Parameters[paramPeer] = "its own", "yes"
 	}
 	if p.moved {
 		result.Figures = append(result.Figures,

@@ -52,5 +52,8 @@ func coapNotes(results []*measure.Result) (notes []string) {
 	if right, wrong := cost["cluster"], cost["cluster-wrong-node"]; right > 0 && wrong > 0 {
 		notes = append(notes, fmt.Sprintf("forwarding costs %+.0f%% server CPU.", 100*(wrong/right-1)))
 	}
+	if own, peer := cost["direct"], cost[peerScandium]; own > 0 && peer > 0 {
+		notes = append(notes, fmt.Sprintf("a DTLS request costs Californium's server (scandium) %.2f times what it costs Weir's node (direct).", peer/own))
+	}
 	return append(notes, "Figures of other servers are in docs/figures.md, with their machine and date; they do not compare with those above.")
 }

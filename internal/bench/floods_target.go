@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -118,7 +117,7 @@ func floodTargets() []floodTarget {
 			name: "coap-x509", group: groupCertificates, clients: clientsDTLS, certificates: true, about: "the same with a certificate, which the flood wants",
 			start: (*floodRun).startCoapCertificate,
 		},
-		{name: "scandium", group: groupDTLS, clients: clientsDTLS, peer: true, about: "Californium's DTLS server, 1000 connections", available: scandiumFound, start: (*floodRun).startScandium},
+		{name: peerScandium, group: groupDTLS, clients: clientsDTLS, peer: true, about: "Californium's DTLS server, 1000 connections", available: scandiumFound, start: (*floodRun).startScandium},
 		{name: "udp", group: groupBalancer, clients: clientsFlows, about: "weir nat, 10000 entries", start: (*floodRun).startNAT},
 		{
 			name: "nfqueue", group: groupBalancer, clients: clientsFlows, streams: true, fragments: true, vipAtServer: true, marks: true, tools: []string{"iptables"},
@@ -338,48 +337,16 @@ func (r *floodRun) startCoturn(ctx context.Context) error {
 	})
 }
 
-// scandiumClasses finds the class path of Californium's server: what the tests of Weir have built in the user's cache, or
-// $WEIR_SCANDIUM.
-func scandiumClasses() (string, error) {
-	if path := os.Getenv("WEIR_SCANDIUM"); path != "" {
-		return path, nil
-	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	built, err := filepath.Glob(filepath.Join(cache, "weir", "californium-*", "classes", "weir", "Server.class"))
-	if err != nil || len(built) == 0 {
-		return "", errors.Join(err, errors.New("not built; run: go test -run TestCaliforniumServer ./internal/cli/coap, or set WEIR_SCANDIUM to its class path"))
-	}
-	home := filepath.Dir(filepath.Dir(filepath.Dir(built[len(built)-1])))
-	return filepath.Join(home, "classes") + ":" + filepath.Join(home, "dependency", "*"), nil
-}
-
-func scandiumFound() error {
-	if _, err := exec.LookPath("java"); err != nil {
-		return errors.New("java is not in the PATH")
-	}
-	_, err := scandiumClasses()
-	return err
-}
-
 func (r *floodRun) startScandium(ctx context.Context) error {
-	classes, err := scandiumClasses()
+	r.entry = netip.AddrPortFrom(floodsServer, floodsPort)
+	cmd, err := scandiumServer(r.entry, r.bound(floodsSessions))
 	if err != nil {
 		return err
 	}
-	r.entry = netip.AddrPortFrom(floodsServer, floodsPort)
-	cmd := exec.Command("java", "-Xmx400m", "-cp", classes, "weir.Server", floodsServer.String(), strconv.Itoa(floodsPort), strconv.Itoa(r.bound(floodsSessions))) //nolint:gosec // the class path that the user names
 	if err := r.program("server", cmd); err != nil {
 		return err
 	}
-	return r.until(ctx, "scandium", func() error {
-		if !strings.Contains(r.output.LastOutput(), "READY") {
-			return errors.New("not ready")
-		}
-		return nil
-	})
+	return r.until(ctx, "scandium", scandiumReady(&r.output))
 }
 
 // until repeats what must succeed before the run begins.

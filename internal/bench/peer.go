@@ -10,10 +10,11 @@ import (
 
 // Programs of other projects that join a run.
 const (
-	peerCfNAT   = "cf-nat"
-	peerCoturn  = "coturn"
-	peerNfqlb   = "nfqlb"
-	peerStunner = "stunnerd"
+	peerCfNAT    = "cf-nat"
+	peerCoturn   = "coturn"
+	peerNfqlb    = "nfqlb"
+	peerScandium = "scandium"
+	peerStunner  = "stunnerd"
 )
 
 // peerProgram is where a peer's program is found, and where it comes from.
@@ -33,8 +34,14 @@ func peerPrograms() []peerProgram {
 	}
 }
 
-// findPeer returns the file of a peer's program or jar: what the environment names, or else what the PATH has.
+// findPeer returns the file of a peer's program or jar, or its class path: what the environment names, or else what the PATH has.
 func findPeer(name string) (string, error) {
+	if name == peerScandium {
+		if err := scandiumFound(); err != nil {
+			return "", fmt.Errorf("--with %s: %w", name, err)
+		}
+		return scandiumClasses()
+	}
 	programs := peerPrograms()
 	at := slices.IndexFunc(programs, func(p peerProgram) bool { return p.name == name })
 	if at < 0 {

@@ -52,6 +52,22 @@ func TestPeersAreFound(t *testing.T) {
 	}
 }
 
+// A class path is taken as it is named; without java no peer of that kind is there.
+func TestTheClassPathOfAPeer(t *testing.T) {
+	bin := t.TempDir()
+	t.Setenv("PATH", bin)
+	t.Setenv("WEIR_SCANDIUM", "/somewhere/classes")
+	if _, err := findPeer(peerScandium); err == nil || !strings.Contains(err.Error(), "--with scandium: java is not in the PATH") {
+		t.Errorf("without java: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(bin, "java"), nil, 0o755); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	if path, err := findPeer(peerScandium); err != nil || path != "/somewhere/classes" {
+		t.Errorf("%q, %v", path, err)
+	}
+}
+
 func TestPeersOfARunAreChecked(t *testing.T) {
 	for want, with := range map[string][]string{
 		`--with "katran": write coturn, stunnerd`: {"katran"},

@@ -164,8 +164,14 @@ func (r *restart) start(ctx context.Context) (err error) {
 	return err
 }
 
+// startLoad starts the clients. They go on after an error with a new handshake, as devices do.
+func (r *restart) startLoad() (*coapLoad, error) {
+	return startCoapLoad(r.Stage, "clients", "coaps://"+r.at.String()+"/benchmark?rlen=40", "--clients", fmt.Sprint(r.config.Clients),
+		"--interval", r.config.Interval.String(), "--duration", "24h", "--progress", "json")
+}
+
 // happenings lets the event happen as often as it shall, and waits after each.
-func (r *restart) happenings(ctx context.Context, load *restartLoad) (windows []restartWindow, err error) {
+func (r *restart) happenings(ctx context.Context, load *coapLoad) (windows []restartWindow, err error) {
 	for i := range r.config.Times {
 		if err := programs.Sleep(ctx, time.Second/2); err != nil { // the load is even again, and what a killed process had stored is stable
 			return nil, err

@@ -2,8 +2,10 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,25 +38,28 @@ With --datapath ebpf (root), the nodes are in a lab of namespaces, and every cli
   moved-nat           weir nat takes each for a new client: most records reach another node and are forwarded
   moved-ebpf          weir lb run --datapath ebpf reads the node in the connection id: nothing is forwarded
 
+With --with scandium Californium's server joins: one process over DTLS with connection ids, with java. Its class path is $WEIR_SCANDIUM, or
+what Weir's own tests have built. Its first seconds are those of a compiler: give --warmup 20s or more.
+
 Each node has one worker. CPU time and requests are differences over the window, so handshakes are not in them. Trust the
 microseconds per request and their ratios; requests per second are what clients, balancer and servers share of the machine.`,
 		Example: `  weir bench coap
   weir bench coap --clients 500 --duration 5s --roads cluster,cluster-wrong-node
   weir bench coap --datapath ebpf
+  weir bench coap --roads direct --with scandium --warmup 20s
   weir bench coap --json > coap.json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cfg.Clients < 1 || cfg.Clients > 20000 {
-				return cli.UsageError(fmt.Errorf("--clients: %d is not between 1 and 20000", cfg.Clients))
-			}
-			if cfg.Duration < time.Second || cfg.Warmup < 100*time.Millisecond {
-				return cli.UsageError(fmt.Errorf("--duration of %v and --warmup of %v: give at least 1s and 100ms", cfg.Duration, cfg.Warmup))
-			}
 			switch {
+			case datapath != "" && len(cfg.With) > 0:
+				return cli.UsageError(errors.New("--with: peers run on loopback; leave out --datapath"))
 			case datapath == "ebpf" && !cmd.Flags().Changed("roads"):
 				cfg.Paths = bench.MovedPaths()
 			case datapath != "" && datapath != "ebpf":
 				return cli.UsageError(fmt.Errorf("--datapath: no comparison with %q; write ebpf", datapath))
+			}
+			if err := cfg.Validate(); err != nil {
+				return cli.UsageError(err)
 			}
 			return runBenchCoap(cmd, cfg, &out)
 		},
@@ -66,6 +71,7 @@ microseconds per request and their ratios; requests per second are what clients,
 	// The flag keeps its first name, for scripts that use it; its values are paths.
 	flags.StringSliceVar(&cfg.Paths, "roads", bench.CoapPaths(), "what to measure")
 	flags.StringVar(&datapath, "datapath", "", "ebpf: compare forwarding nodes with the kernel data path, clients moving")
+	flags.StringSliceVar(&cfg.With, "with", nil, "peers to compare with in the same run: "+strings.Join(bench.CoapPeers(), ", "))
 	flags.BoolVar(&out.AsJSON, "json", false, "print the results as a JSON list")
 	return cmd
 }

@@ -13,9 +13,11 @@ import (
 
 func TestBenchCoapUsage(t *testing.T) {
 	for want, args := range map[string]string{
-		`path "scenic" is not known`: "bench coap --roads scenic",
-		"not between 1 and 20000":    "bench coap --clients 0",
-		"at least 1s and 100ms":      "bench coap --duration 1ms",
+		`path "scenic" is not known`:  "bench coap --roads scenic",
+		"not between 1 and 20000":     "bench coap --clients 0",
+		"at least 1s and 100ms":       "bench coap --duration 1ms",
+		`--with "cf": write scandium`: "bench coap --with cf",
+		"--with: peers run on":        "bench coap --datapath ebpf --with scandium",
 	} {
 		if _, _, err := clitest.Both(t, strings.Fields(args)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)

@@ -42,6 +42,9 @@ Paths:
 ` + measuring.IndentNames(bench.DSRPaths()) + `
 Loads:
 ` + measuring.IndentNames(bench.DSRLoads()) + `
+No balancer of another project joins: zon-lb and Katran are packages of no distribution and were measured by hand; docs/figures.md has
+the figures with machine, version and date.
+
 Needs root, and the Debian packages iperf, iperf3, iptables and nftables for the paths and loads that use them. A full run
 of 5 rounds takes about 15 minutes. An interrupt ends it and leaves nothing behind. On a machine that others use, run it
 by nice -n -10.`,

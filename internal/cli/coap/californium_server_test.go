@@ -3,9 +3,12 @@ package coap
 import (
 	"context"
 	"net"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/weir-lb/weir/internal/bench"
 	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/coap/client"
 )
@@ -36,4 +39,29 @@ func TestCaliforniumServer(t *testing.T) {
 		}
 	}
 	t.Error(err)
+}
+
+// That server joins `weir bench coap`: its requests and its processor time are counted, and the run says the ratio.
+func TestCaliforniumServerJoinsTheBenchmark(t *testing.T) {
+	clitest.TakesSeconds(t)
+	buildCalifornium(t, 3)
+	config := bench.CoapConfig{
+		Run: bench.Run{Binary: os.Args[0]}, Clients: 5, Warmup: 100 * time.Millisecond, Duration: time.Second,
+		Paths: []string{"direct"}, With: bench.CoapPeers(),
+	}
+	if err := config.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	results, err := bench.Coap(t.Context(), config)
+	if err != nil || len(results) != 2 {
+		t.Fatalf("%d results, %v", len(results), err)
+	}
+	peer := results[1]
+	if cost := peer.CPUPerRequest("servers"); peer.Path != "scandium" || peer.Requests == 0 || cost <= 0 || peer.Latency.Count() < peer.Requests || peer.Parameters["peer"] != "yes" {
+		t.Errorf("%s: %d requests, %d times, %v a request, %v", peer.Path, peer.Requests, peer.Latency.Count(), cost, peer.Parameters)
+	}
+	var table strings.Builder
+	if err := bench.WriteText(&table, results); err != nil || !strings.Contains(table.String(), "a DTLS request costs Californium's server (scandium) ") {
+		t.Errorf("%v\n%s", err, table.String())
+	}
 }

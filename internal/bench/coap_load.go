@@ -15,45 +15,46 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
-// restartLoad is `weir coap bench` under way.
-type restartLoad struct {
-	cmd   *exec.Cmd
-	out   bytes.Buffer // its result; to be read once it has ended
-	begun chan struct{}
-	ended chan struct{}
-	err   error // of the process; likewise
+// coapLoad is `weir coap bench` under way.
+type coapLoad struct {
+	cmd     *exec.Cmd
+	running *programs.Group
+	out     bytes.Buffer // its result; to be read once it has ended
+	begun   chan struct{}
+	ended   chan struct{}
+	err     error // of the process; likewise
 
 	mu      sync.Mutex
 	samples []v1.CoAPBenchSample
 	last    string // line that is no sample
 }
 
-// startLoad starts the clients. They go on after an error with a new handshake, as devices do.
-func (r *restart) startLoad() (*restartLoad, error) {
-	l := &restartLoad{begun: make(chan struct{}), ended: make(chan struct{})}
-	l.cmd = exec.Command(r.Binary, "coap", "bench", "coaps://"+r.at.String()+"/benchmark?rlen=40", "--clients", fmt.Sprint(r.config.Clients), //nolint:gosec // our own binary
-		"--interval", r.config.Interval.String(), "--duration", "24h", "--no-stop", "--allow-errors", "--json", "--progress", "json")
+// startCoapLoad starts clients of a URI in a namespace, which go on until they are ended.
+func startCoapLoad(s *programs.Stage, namespace, uri string, args ...string) (*coapLoad, error) {
+	l := &coapLoad{running: s.Running, begun: make(chan struct{}), ended: make(chan struct{})}
+	l.cmd = exec.Command(s.Binary, append([]string{"coap", "bench", uri, "--no-stop", "--allow-errors", "--json"}, args...)...) //nolint:gosec // our own binary
 	l.cmd.Stdout = &l.out
 	progress, err := l.cmd.StderrPipe()
 	if err != nil {
 		return nil, err
 	}
-	if err := r.Running.Start(r.Host("clients"), l.cmd); err != nil {
+	if err := s.Running.Start(s.Host(namespace), l.cmd); err != nil {
 		return nil, err
 	}
 	go func() {
 		defer close(l.ended)
 		l.read(progress)
 		l.err = l.cmd.Wait()
-		r.Running.Forget(l.cmd)
+		l.running.Forget(l.cmd)
 	}()
 	return l, nil
 }
 
 // read takes what the clients report until they end.
-func (l *restartLoad) read(progress io.Reader) {
+func (l *coapLoad) read(progress io.Reader) {
 	begun := false
 	for lines := bufio.NewScanner(progress); lines.Scan(); {
 		var sample v1.CoAPBenchSample
@@ -73,7 +74,7 @@ func (l *restartLoad) read(progress io.Reader) {
 }
 
 // started waits until every client has its session.
-func (l *restartLoad) started(ctx context.Context) error {
+func (l *coapLoad) started(ctx context.Context) error {
 	select {
 	case <-l.begun:
 		return nil
@@ -85,7 +86,7 @@ func (l *restartLoad) started(ctx context.Context) error {
 }
 
 // failure is why the clients have ended by themselves; nil while they run.
-func (l *restartLoad) failure() error {
+func (l *coapLoad) failure() error {
 	select {
 	case <-l.ended:
 		l.mu.Lock()
@@ -97,7 +98,7 @@ func (l *restartLoad) failure() error {
 }
 
 // taken are the samples so far.
-func (l *restartLoad) taken() []v1.CoAPBenchSample {
+func (l *coapLoad) taken() []v1.CoAPBenchSample {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.samples)
@@ -107,7 +108,7 @@ func (l *restartLoad) taken() []v1.CoAPBenchSample {
 const loadEnd = 20 * time.Second
 
 // end ends the clients and returns their result.
-func (l *restartLoad) end(ctx context.Context) (total v1.CoAPBench, err error) {
+func (l *coapLoad) end(ctx context.Context) (total v1.CoAPBench, err error) {
 	if err := l.failure(); err != nil {
 		return total, err
 	}
@@ -129,7 +130,7 @@ func (l *restartLoad) end(ctx context.Context) (total v1.CoAPBench, err error) {
 }
 
 // stop kills the clients if they have not ended.
-func (l *restartLoad) stop() {
+func (l *coapLoad) stop() {
 	if l.failure() == nil {
 		_ = l.cmd.Process.Kill() // it may have ended
 		<-l.ended
