@@ -200,6 +200,12 @@ func TestRootCoAPPods(t *testing.T) {
 	c.restartOwner()
 	load.through(c, "coap-1")
 
+	resume := plane.Pause() // nodes need the API server for news alone
+	load.through(c, "coap-3")
+	c.awaitMembers(4)
+	resume()
+
+	load.through(c, "coap-1")
 	c.scale(3)
 	c.awaitReady(3)
 	c.awaitMembers(3)

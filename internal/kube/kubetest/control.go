@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -47,6 +48,7 @@ type ControlPlane struct {
 	address netip.AddrPort
 	files   string // its directory
 	http    *http.Client
+	server  *exec.Cmd // of the API server
 }
 
 // Start runs a control plane in host, whose address is, until the test ends. It skips the test where its programs are missing; with
@@ -59,7 +61,7 @@ func Start(t testing.TB, host *netlab.Host, address netip.Addr) *ControlPlane {
 	c.writeKeys()
 	c.run(host, "etcd", "--data-dir", c.file("etcd"), "--listen-client-urls", "http://127.0.0.1:2379", "--advertise-client-urls", "http://127.0.0.1:2379",
 		"--listen-peer-urls", "http://127.0.0.1:2380", "--unsafe-no-fsync", "--log-level", "error")
-	c.run(host, "kube-apiserver", "--etcd-servers", "http://127.0.0.1:2379", "--bind-address", address.String(), "--advertise-address", address.String(),
+	c.server = c.run(host, "kube-apiserver", "--etcd-servers", "http://127.0.0.1:2379", "--bind-address", address.String(), "--advertise-address", address.String(),
 		"--secure-port", fmt.Sprint(apiPort), "--cert-dir", c.file("certificates"), "--token-auth-file", c.file("tokens"), "--authorization-mode", "RBAC",
 		"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", c.file("key.pem"), "--service-account-signing-key-file", c.file("key.pem"),
 		"--service-cluster-ip-range", "10.96.0.0/24", "--allow-privileged")
@@ -122,7 +124,7 @@ func (c *ControlPlane) authorities() *x509.CertPool {
 }
 
 // run starts a program of the control plane, which is killed when the test ends.
-func (c *ControlPlane) run(host *netlab.Host, program string, args ...string) {
+func (c *ControlPlane) run(host *netlab.Host, program string, args ...string) *exec.Cmd {
 	c.t.Helper()
 	var output bytes.Buffer
 	cmd := exec.Command(filepath.Join(Directory(), program), args...)
@@ -140,4 +142,17 @@ func (c *ControlPlane) run(host *netlab.Host, program string, args ...string) {
 			c.t.Logf("end of the output of %s:\n%s", program, strings.Join(lines[max(0, len(lines)-15):], "\n"))
 		}
 	})
+	return cmd
+}
+
+// Pause stops the API server, as one that is away, until resume is called.
+func (c *ControlPlane) Pause() (resume func()) {
+	c.t.Helper()
+	signal := func(s syscall.Signal) {
+		if err := c.server.Process.Signal(s); err != nil {
+			c.t.Error(err)
+		}
+	}
+	signal(syscall.SIGSTOP)
+	return func() { signal(syscall.SIGCONT) }
 }
