@@ -153,14 +153,16 @@ type DTLSCounters struct {
 	EarlyHeld          uint64 `json:"early_held"`           // requests that came before the Finished and were kept
 	SendErrors         uint64 `json:"send_errors"`          // datagrams that the kernel refused
 
-	Foreign        uint64 `json:"foreign"`         // datagrams given to the cluster
-	ForeignUnknown uint64 `json:"foreign_unknown"` // datagrams whose owner the cluster did not know
-	Injected       uint64 `json:"injected"`        // datagrams that came by way of another node
-	Returned       uint64 `json:"returned"`        // records sent by way of another node
-	HandedOver     uint64 `json:"handed_over"`     // datagrams given to another worker
-	QueueFull      uint64 `json:"queue_full"`      // datagrams that another worker had no room for
-	Truncated      uint64 `json:"truncated"`       // datagrams longer than a receive buffer
-	KernelDrops    uint64 `json:"kernel_drops"`    // datagrams that the sockets' queues had no room for
+	Foreign         uint64 `json:"foreign"`          // datagrams given to the cluster
+	ForeignUnknown  uint64 `json:"foreign_unknown"`  // datagrams whose owner the cluster did not know
+	Injected        uint64 `json:"injected"`         // datagrams that came by way of another node
+	Returned        uint64 `json:"returned"`         // records sent by way of another node
+	LinkSegmented   uint64 `json:"link_segmented"`   // sends to other nodes that carried more than one datagram
+	LinkUnsegmented uint64 `json:"link_unsegmented"` // such sends that the kernel refused; each datagram left by itself
+	HandedOver      uint64 `json:"handed_over"`      // datagrams given to another worker
+	QueueFull       uint64 `json:"queue_full"`       // datagrams that another worker had no room for
+	Truncated       uint64 `json:"truncated"`        // datagrams longer than a receive buffer
+	KernelDrops     uint64 `json:"kernel_drops"`     // datagrams that the sockets' queues had no room for
 }
 
 // CoAPCounters count messages since the start.

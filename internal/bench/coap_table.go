@@ -38,9 +38,9 @@ func coapTables(results []*measure.Result) []plot.Table {
 
 // coapNotes are what became of clients that moved, and the ratios of the run.
 func coapNotes(results []*measure.Result) (notes []string) {
-	cost := map[string]float64{}
+	cost, share := map[string]float64{}, map[string]float64{}
 	for _, r := range results {
-		cost[r.Path] = figureOf(r, figureServer)
+		cost[r.Path], share[r.Path] = figureOf(r, figureServer), figureOf(r, figureForwarded)
 		if changed := figureOf(r, figureMoves); changed > 0 {
 			notes = append(notes, fmt.Sprintf("%s: %.0f changes of a source address, %.0f records forwarded between nodes, %.0f sessions lost or begun again, %d errors",
 				r.Path, changed, figureOf(r, figureForeign), figureOf(r, figureSessions), r.Errors))
@@ -50,7 +50,11 @@ func coapNotes(results []*measure.Result) (notes []string) {
 		notes = append(notes, fmt.Sprintf("steered by connection id in the kernel, a request costs its servers %.2f of what it costs with forwarding.", steered/forwarded))
 	}
 	if right, wrong := cost["cluster"], cost["cluster-wrong-node"]; right > 0 && wrong > 0 {
-		notes = append(notes, fmt.Sprintf("forwarding costs %+.0f%% server CPU.", 100*(wrong/right-1)))
+		note := fmt.Sprintf("forwarding costs %+.0f%% server CPU", 100*(wrong/right-1))
+		if more := share["cluster-wrong-node"] - share["cluster"]; more > 0 {
+			note += fmt.Sprintf(", %+.1f µs for each forwarded request, all nodes together", (wrong-right)/more)
+		}
+		notes = append(notes, note+".")
 	}
 	if own, peer := cost["direct"], cost[peerScandium]; own > 0 && peer > 0 {
 		notes = append(notes, fmt.Sprintf("a DTLS request costs Californium's server (scandium) %.2f times what it costs Weir's node (direct).", peer/own))

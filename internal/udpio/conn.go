@@ -34,7 +34,7 @@ type Conn struct {
 }
 
 type connStats struct {
-	received, sent, sendErrors, segmented, truncated, dropped atomic.Uint64
+	received, sent, sendErrors, segmented, unsegmented, truncated, dropped atomic.Uint64
 }
 
 // LocalAddr is the bound address; the port is the real one also where Config.Addr had port 0.
@@ -47,7 +47,7 @@ func (c *Conn) Wildcard() bool { return c.wildcard }
 func (c *Conn) Stats() Stats {
 	return Stats{
 		Received: c.stats.received.Load(), Sent: c.stats.sent.Load(), SendErrors: c.stats.sendErrors.Load(),
-		Segmented: c.stats.segmented.Load(), Truncated: c.stats.truncated.Load(), Dropped: c.stats.dropped.Load(),
+		Segmented: c.stats.segmented.Load(), Unsegmented: c.stats.unsegmented.Load(), Truncated: c.stats.truncated.Load(), Dropped: c.stats.dropped.Load(),
 	}
 }
 

@@ -101,6 +101,7 @@ func (g *Group) Stats() Stats {
 		sum.Sent += s.Sent
 		sum.SendErrors += s.SendErrors
 		sum.Segmented += s.Segmented
+		sum.Unsegmented += s.Unsegmented
 		sum.Truncated += s.Truncated
 		sum.Dropped += s.Dropped
 	}

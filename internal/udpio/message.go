@@ -57,6 +57,8 @@ type Stats struct {
 	Sent       uint64 // datagrams given to the kernel
 	SendErrors uint64 // datagrams that the kernel refused
 	Segmented  uint64 // sends that carried more than one datagram
-	Truncated  uint64 // datagrams longer than the buffer
-	Dropped    uint64 // datagrams that found the receive buffer full; counted only under Config.Drops
+	// Unsegmented counts such sends that the kernel refused though it took their datagrams one by one.
+	Unsegmented uint64
+	Truncated   uint64 // datagrams longer than the buffer
+	Dropped     uint64 // datagrams that found the receive buffer full; counted only under Config.Drops
 }

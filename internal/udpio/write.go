@@ -3,6 +3,7 @@ package udpio
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -16,11 +17,48 @@ type connWriter struct {
 	*Writer
 	targets []Target // of the messages of one system call
 	polls   [1]unix.PollFd
-	// maxSegment is the longest segment that the kernel has not refused yet; 0 stops segmentation.
+	// maxSegment is the longest segment for destinations without a limit of their own; 0 stops segmentation.
 	maxSegment int32
+	// limits are of the destinations for which the kernel has refused segments, limited of them.
+	limits  [maxSegmentLimits]segmentLimit
+	limited int
 	// refused is the error with which the next run was refused as segments, 0 if it was not tried. Its first message
 	// is then sent alone, which shows whether the segments or the address are at fault.
 	refused unix.Errno
+}
+
+// maxSegmentLimits is how many destinations a Conn remembers for which the kernel refuses segments. Further ones limit all.
+const maxSegmentLimits = 8
+
+type segmentLimit struct {
+	to         netip.AddrPort
+	maxSegment int32
+}
+
+// limit returns the longest segment to a destination that the kernel has not refused yet.
+func (w *connWriter) limit(to netip.AddrPort) int32 {
+	for i := range w.limits[:w.limited] {
+		if w.limits[i].to == to {
+			return min(w.limits[i].maxSegment, w.maxSegment)
+		}
+	}
+	return w.maxSegment
+}
+
+// setLimit records the longest segment that may succeed after the kernel has refused one to that destination.
+func (w *connWriter) setLimit(to netip.AddrPort, maxSegment int32) {
+	for i := range w.limits[:w.limited] {
+		if w.limits[i].to == to {
+			w.limits[i].maxSegment = maxSegment
+			return
+		}
+	}
+	if w.limited == len(w.limits) {
+		w.maxSegment = min(w.maxSegment, maxSegment)
+		return
+	}
+	w.limits[w.limited] = segmentLimit{to, maxSegment}
+	w.limited++
 }
 
 func newConnWriter(c *Conn) *connWriter {
@@ -97,7 +135,8 @@ func (c *Conn) send(messages []Message) (int, unix.Errno) {
 		return 0, errno
 	}
 	if refused != 0 {
-		w.maxSegment = maxSegmentAfter(messages[0].N, refused)
+		w.setLimit(messages[0].Addr, maxSegmentAfter(messages[0].N, refused))
+		c.stats.unsegmented.Add(1)
 	}
 	sent := 0
 	for _, n := range w.counts[:headers] {
@@ -131,7 +170,7 @@ func (c *Conn) queue(messages []Message) (q Queue) {
 
 // target sets t to the destination of a message. It returns false if the socket cannot reach it.
 func (c *Conn) target(t *Target, m *Message) bool {
-	t.maxSegment, t.nameLen, t.controlLen = c.write.maxSegment, 0, 0
+	t.maxSegment, t.nameLen, t.controlLen = c.write.limit(m.Addr), 0, 0
 	if c.config.connected() {
 		return true
 	}

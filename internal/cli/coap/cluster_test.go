@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/coap/client"
 	"github.com/weir-lb/weir/internal/coap/cluster"
@@ -108,7 +109,7 @@ func TestClusterKeepsSessions(t *testing.T) {
 			if last.Clients != clients {
 				t.Errorf("%d of %d clients had a session at the end", last.Clients, clients)
 			}
-			var handshakes, forwarded, processed, backwarded, sent uint64
+			var handshakes, forwarded, processed, backwarded, sent, segmented uint64
 			for i, p := range nodes {
 				p.Alive()
 				status := nodeStatus(p)
@@ -117,6 +118,7 @@ func TestClusterKeepsSessions(t *testing.T) {
 				processed += status.Cluster.ProcessedForwarded
 				backwarded += status.Cluster.Backwarded
 				sent += status.Cluster.SentBackwarded
+				segmented += status.Engine.LinkSegmented
 				if status.Cluster.Strangers+status.Cluster.Malformed+status.Cluster.DroppedForward+status.Cluster.DroppedBackward+status.Cluster.BadForward+status.Cluster.BadBackward+status.Engine.BadMACs != 0 {
 					t.Errorf("node %d: %+v", i+1, *status.Cluster)
 				}
@@ -125,12 +127,71 @@ func TestClusterKeepsSessions(t *testing.T) {
 			if handshakes != clients {
 				t.Errorf("the nodes saw %d handshakes of %d clients", handshakes, clients)
 			}
-			if forwarded == 0 || processed == 0 || (backwarded > 0) != test.backward || (sent > 0) != test.backward {
-				t.Errorf("%d forwarded, %d processed, %d backwarded, %d sent for others", forwarded, processed, backwarded, sent)
+			if forwarded == 0 || processed == 0 || (backwarded > 0) != test.backward || (sent > 0) != test.backward || test.backward && segmented == 0 {
+				t.Errorf("%d forwarded, %d processed, %d backwarded, %d sent for others, %d sends of several frames", forwarded, processed, backwarded, sent, segmented)
 			}
-			t.Logf("%d requests, %d forwarded, %d backwarded, %d retransmissions", s.Requests, forwarded, backwarded, s.Retransmissions)
+			t.Logf("%d requests, %d forwarded, %d backwarded, %d sends of several frames, %d retransmissions", s.Requests, forwarded, backwarded, segmented, s.Retransmissions)
 		})
 	}
+}
+
+// With direct replies and a NAT that follows them, a client that comes from another address, and lands on a wrong node, is forwarded
+// once; what it sends from then on goes to the owner of its session.
+func TestDirectRepliesMoveTheNAT(t *testing.T) {
+	clitest.TakesSeconds(t)
+	nodes, _, nat, vip := startCluster(t, []string{"--no-dtls-cluster-backward"}, []string{"--reverse"})
+	forwarded := func() (sum uint64) {
+		for _, p := range nodes {
+			sum += nodeStatus(p).Cluster.Forwarded
+		}
+		return sum
+	}
+	const clients, phases = 30, 4
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	phase, begun, last := 0, client.BenchStats{}, uint64(0)
+	var each []uint64 // forwarded in each phase
+	result, err := client.Bench(ctx, client.BenchConfig{
+		URI: "coaps://" + vip + "/benchmark?rlen=40", Clients: clients, Requests: 1 << 30, NoStop: true, LiveEvery: 300 * time.Millisecond,
+	}, func(s client.Snapshot) {
+		now := forwarded()
+		if s.Interval.Requests < clients || now != last || s.Total.Requests-begun.Requests < 20*clients {
+			if phase > 0 {
+				each[phase-1] += now - last
+			}
+			last = now
+			return // clients still move
+		}
+		if phase == phases {
+			cancel()
+			return
+		}
+		nat.Console("clear") // every client has another address for the nodes, and perhaps another node
+		phase, begun = phase+1, s.Total
+		each = append(each, 0)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := result.Stats; s.Lost != 0 || s.LostSessions != 0 || s.Rehandshakes != 0 || s.Handshakes != clients || s.Failed != 0 {
+		t.Errorf("load: %+v", s)
+	}
+	var all uint64
+	for i, n := range each {
+		all += n
+		if n > clients+clients/2 { // some repeat their request meanwhile
+			t.Errorf("phase %d: %d records of %d clients were forwarded", i, n, clients)
+		}
+	}
+	if len(each) != phases || all == 0 {
+		t.Errorf("forwarded in each phase: %v", each)
+	}
+	var status v1.NATStatus
+	nat.Status(&status)
+	if moved := status.NAT.Counters.Moved; moved == 0 || moved > all {
+		t.Errorf("%d flows moved, %d records forwarded", moved, all)
+	}
+	t.Logf("%d requests, forwarded in each phase: %v", result.Stats.Requests, each)
 }
 
 // A session shows the node that owns it, in the resource and in its connection id.

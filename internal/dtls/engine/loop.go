@@ -208,7 +208,9 @@ func (l *loop) publish() {
 	w := l.worker
 	w.stats.KernelDrops = l.public.Stats().Dropped
 	if l.link != nil {
-		w.stats.KernelDrops += l.link.Stats().Dropped
+		link := l.link.Stats()
+		w.stats.KernelDrops += link.Dropped
+		w.stats.LinkSegmented, w.stats.LinkUnsegmented = link.Segmented, link.Unsegmented
 	}
 	w.publish()
 }

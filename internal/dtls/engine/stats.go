@@ -68,14 +68,16 @@ type Stats struct {
 	EarlyHeld       uint64 `json:"early_held" metric:"_early_held_total" help:"Requests that came before the Finished message and were kept."`
 	SendErrors      uint64 `json:"send_errors" metric:"_send_errors_total" help:"Messages that could not be sealed or sent."`
 
-	Foreign        uint64 `json:"foreign" metric:"_foreign_total" help:"Datagrams given to the cluster, because another node owns their session."`
-	ForeignUnknown uint64 `json:"foreign_unknown" metric:"_foreign_unknown_total" help:"Datagrams whose owner the cluster did not know."`
-	Injected       uint64 `json:"injected" metric:"_injected_total" help:"Datagrams that came through another node."`
-	Returned       uint64 `json:"returned" metric:"_returned_total" help:"Records sent through another node."`
-	HandedOver     uint64 `json:"handed_over" metric:"_handed_over_total" help:"Datagrams given to another worker of this node."`
-	QueueFull      uint64 `json:"queue_full" metric:"_queue_full_total" help:"Datagrams that another worker had no room for."`
-	Truncated      uint64 `json:"truncated" metric:"_truncated_total" help:"Datagrams longer than a receive buffer."`
-	KernelDrops    uint64 `json:"kernel_drops" metric:"_kernel_drops_total" help:"Datagrams dropped by the kernel, because a socket's queue was full."`
+	Foreign         uint64 `json:"foreign" metric:"_foreign_total" help:"Datagrams given to the cluster, because another node owns their session."`
+	ForeignUnknown  uint64 `json:"foreign_unknown" metric:"_foreign_unknown_total" help:"Datagrams whose owner the cluster did not know."`
+	Injected        uint64 `json:"injected" metric:"_injected_total" help:"Datagrams that came through another node."`
+	Returned        uint64 `json:"returned" metric:"_returned_total" help:"Records sent through another node."`
+	LinkSegmented   uint64 `json:"link_segmented" metric:"_link_segmented_total" help:"Sends to other nodes that carried more than one datagram (UDP_SEGMENT)."`
+	LinkUnsegmented uint64 `json:"link_unsegmented" metric:"_link_unsegmented_total" help:"Such sends that the kernel refused, so that each datagram left by itself."`
+	HandedOver      uint64 `json:"handed_over" metric:"_handed_over_total" help:"Datagrams given to another worker of this node."`
+	QueueFull       uint64 `json:"queue_full" metric:"_queue_full_total" help:"Datagrams that another worker had no room for."`
+	Truncated       uint64 `json:"truncated" metric:"_truncated_total" help:"Datagrams longer than a receive buffer."`
+	KernelDrops     uint64 `json:"kernel_drops" metric:"_kernel_drops_total" help:"Datagrams dropped by the kernel, because a socket's queue was full."`
 
 	// HandshakeTime is from the ClientHello with a valid cookie to the session, by the time of the batches they came in.
 	HandshakeTime metrics.Histogram `json:"-" metric:"_handshake_duration_seconds" buckets:"100µs..25s" help:"Time from the ClientHello with a valid cookie to the session, of completed handshakes."`

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/weir-lb/weir/internal/dtls/record"
 	"github.com/weir-lb/weir/internal/udpio"
@@ -97,22 +98,21 @@ func (t *transmit) flush() {
 	t.used = t.used[:0]
 }
 
-// gather puts link messages with the same node, queue hint and length next to each other, so that they leave in one
-// segmented send. The number of nodes is small.
+// gather puts link messages with the same node and queue hint next to each other, the longest first, so that those of one length
+// leave in one segmented send, which the first shorter one ends.
 func (t *transmit) gather() []udpio.Message {
-	t.sorted = t.sorted[:0]
-	left := t.toLink
-	for len(left) > 0 {
-		first := left[0]
-		rest := left[:0] // the loop has read these elements before it overwrites them
-		for _, m := range left {
-			if m.to == first.to && m.queueHint == first.queueHint && len(m.frame) == len(first.frame) {
-				t.sorted = append(t.sorted, udpio.Message{Buf: m.frame, N: len(m.frame), Addr: m.to})
-			} else {
-				rest = append(rest, m)
-			}
+	slices.SortStableFunc(t.toLink, func(a, b linked) int {
+		if a.queueHint != b.queueHint {
+			return a.queueHint - b.queueHint
 		}
-		left = rest
+		if a.to != b.to {
+			return a.to.Compare(b.to)
+		}
+		return len(b.frame) - len(a.frame)
+	})
+	t.sorted = t.sorted[:0]
+	for _, m := range t.toLink {
+		t.sorted = append(t.sorted, udpio.Message{Buf: m.frame, N: len(m.frame), Addr: m.to})
 	}
 	return t.sorted
 }
