@@ -247,11 +247,16 @@ func runNAT(cmd *cobra.Command, f *natFlags, listen, destinations []string) erro
 	if err != nil {
 		return err
 	}
+	return f.printResult(cmd.OutOrStdout(), datapath)
+}
+
+// printResult prints what was counted until the end.
+func (f *natFlags) printResult(w io.Writer, datapath *udpnat.Datapath) error {
 	stats := datapath.Stats()
 	if f.json {
-		return cli.PrintJSON(cmd.OutOrStdout(), stats.JSON())
+		return cli.PrintJSON(w, stats.JSON())
 	}
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), stats.Table())
+	_, err := fmt.Fprintln(w, stats.Table())
 	return err
 }
 
