@@ -19,7 +19,7 @@ import (
 func TestOutputHasItsPublicForm(t *testing.T) {
 	result := measure.Result{
 		Requests: 7, Elapsed: time.Second, Processes: []measure.Process{{Name: "a", CPU: time.Second, PeakBytes: 3}},
-		Samples: []measure.Sample{{At: time.Second, Rate: 1.5, P50: time.Second, P99: time.Second, Errors: 3}},
+		Samples: []measure.Sample{{At: time.Second, Rate: 1.5, P50: time.Second, P99: time.Second, Max: time.Second, Errors: 3}},
 		Events:  []measure.Event{{At: time.Second, What: "text"}},
 	}
 	fillZeros(reflect.ValueOf(&result).Elem(), 0)

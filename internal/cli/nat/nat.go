@@ -224,21 +224,13 @@ func runNAT(cmd *cobra.Command, f *natFlags, listen, destinations []string) erro
 		return err
 	}
 	console := udpnat.NewConsole(datapath, loop, udpnat.ConsoleOptions{Resolve: resolveUDP, Exit: cancel})
-	adminConfig := admin.Config{
-		Ready:    loop.Ready,
-		Status:   func() any { return natStatus(loop, datapath) },
-		Metrics:  func() []metrics.Sample { return append(balancing.Samples(loop), datapath.Samples()...) },
-		Flows:    func(yield func(v1.Flow) bool) { datapath.Flows(loop.Snapshot(), yield) },
-		Override: balancing.Override(loop),
-		Console:  console.Serve,
-	}
 	stdin, err := screen.attach(os.Stdin, console)
 	if err != nil {
 		return err
 	}
 	defer screen.detach()
 	screen.hello(datapath, destinations)
-	err = cli.Serve(ctx, f.ServeFlags, log, adminConfig, nil, datapath.Run,
+	err = cli.Serve(ctx, f.ServeFlags, log, natAdmin(loop, datapath, console), nil, datapath.Run,
 		func(ctx context.Context) error { return loop.Run(ctx, nil, nil) },
 		func(ctx context.Context) error { follow(ctx, nodes, loop, log); return nil },
 		func(ctx context.Context) error { screen.live(ctx, datapath); return nil },
@@ -258,6 +250,18 @@ func (f *natFlags) printResult(w io.Writer, datapath *udpnat.Datapath) error {
 	}
 	_, err := fmt.Fprintln(w, stats.Table())
 	return err
+}
+
+// natAdmin is what the admin API answers.
+func natAdmin(loop *control.Loop, datapath *udpnat.Datapath, console *udpnat.Console) admin.Config {
+	return admin.Config{
+		Ready:    loop.Ready,
+		Status:   func() any { return natStatus(loop, datapath) },
+		Metrics:  func() []metrics.Sample { return append(balancing.Samples(loop), datapath.Samples()...) },
+		Flows:    func(yield func(v1.Flow) bool) { datapath.Flows(loop.Snapshot(), yield) },
+		Override: balancing.Override(loop),
+		Console:  console.Serve,
+	}
 }
 
 func natStatus(loop *control.Loop, datapath *udpnat.Datapath) v1.NATStatus {

@@ -113,7 +113,7 @@ func TestResultSurvivesItsJSON(t *testing.T) {
 		Elapsed: 2500 * time.Millisecond, Requests: 1000, Errors: 3, Bytes: 64000, Latency: latency,
 		Processes: []measure.Process{{Name: "balancer", CPU: 8 * time.Millisecond, PeakBytes: 1 << 20}},
 		Figures:   []measure.Figure{{Name: "forwarded", Value: 0.67, Unit: "share"}},
-		Samples:   []measure.Sample{{At: time.Second, Rate: 400, P50: 1500 * time.Microsecond, P99: 2 * time.Millisecond, Errors: 1}},
+		Samples:   []measure.Sample{{At: time.Second, Rate: 400, P50: 1500 * time.Microsecond, P99: 2 * time.Millisecond, Max: 3 * time.Millisecond, Errors: 1}},
 		Events:    []measure.Event{{At: 1200 * time.Millisecond, What: "NAT cleared"}},
 	}
 	if got := result.Rate(); got != 400 {
