@@ -252,12 +252,13 @@ func printLedger(w io.Writer, l *client.Ledger) error {
 
 // receiveReport is the history as a page.
 func receiveReport(uri string, l *client.Ledger) plot.Report {
-	var hours, there, back, rtt []float64
+	var hours, there, back, rtt, longest []float64
 	for i := range l.Buckets {
 		b := &l.Buckets[i]
 		whole := float64(max(b.Sent, 1))
 		hours = append(hours, b.Start.Sub(l.Buckets[0].Start).Hours())
 		there, back, rtt = append(there, 100*float64(b.LostRequests)/whole), append(back, 100*float64(b.LostResponses)/whole), append(rtt, meanRTT(b))
+		longest = append(longest, b.RTTMax)
 	}
 	c := &l.Totals
 	return plot.Report{
@@ -273,7 +274,7 @@ func receiveReport(uri string, l *client.Ledger) plot.Report {
 				Title: "Lost on the way", Note: fmt.Sprintf("Share of the requests sent in each part of %v.", l.Length), XLabel: "hours", YLabel: "percent",
 				Series: []plot.Series{{Name: "requests", X: hours, Y: there}, {Name: "responses", X: hours, Y: back}},
 			},
-			plot.Chart{Title: "Round-trip time", Note: "Mean of the answered requests.", XLabel: "hours", YLabel: "ms", Series: []plot.Series{{Name: "mean", X: hours, Y: rtt}}},
+			plot.Chart{Title: "Round-trip time", Note: "Of the answered requests of each part.", XLabel: "hours", YLabel: "ms", Series: []plot.Series{{Name: "mean", X: hours, Y: rtt}, {Name: "max", X: hours, Y: longest}}},
 		},
 		Method: measuring.TypedCommand(),
 	}

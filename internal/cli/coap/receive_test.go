@@ -51,7 +51,7 @@ func TestReceiveThroughALossyBalancer(t *testing.T) {
 	if sent != c.Sent || len(got.History) < 8 {
 		t.Errorf("%d parts with %d requests of %d", len(got.History), sent, c.Sent)
 	}
-	if text, err := os.ReadFile(page); err != nil || !bytes.Contains(text, []byte("<svg")) || !bytes.Contains(text, []byte("Lost on the way")) {
+	if text, err := os.ReadFile(page); err != nil || !bytes.Contains(text, []byte("<svg")) || !bytes.Contains(text, []byte("Lost on the way")) || !bytes.Contains(text, []byte("max: ")) {
 		t.Errorf("the report: %v", err)
 	}
 	out, _, err := clitest.Both(t, "coap", "receive", "coap://"+vip+"/requests", "--state", state, "--show")
