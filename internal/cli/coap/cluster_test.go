@@ -188,10 +188,10 @@ func TestDirectRepliesMoveTheNAT(t *testing.T) {
 	}
 	var status v1.NATStatus
 	nat.Status(&status)
-	if moved := status.NAT.Counters.Moved; moved == 0 || moved > all {
-		t.Errorf("%d flows moved, %d records forwarded", moved, all)
+	if moved, sum := status.NAT.Counters.Moved, forwarded(); moved == 0 || moved > sum { // some while the clients began
+		t.Errorf("%d flows moved, %d records forwarded", moved, sum)
 	}
-	t.Logf("%d requests, forwarded in each phase: %v", result.Stats.Requests, each)
+	t.Logf("%d requests, forwarded in each phase: %v, in all %d, %d flows moved", result.Stats.Requests, each, forwarded(), status.NAT.Counters.Moved)
 }
 
 // A session shows the node that owns it, in the resource and in its connection id.
