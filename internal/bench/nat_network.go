@@ -36,10 +36,10 @@ func natTopology(network string) *netlab.Topology {
 			topology.Namespaces = append(topology.Namespaces, netlab.Namespace{Name: name})
 			continue
 		}
-		far := func(side, to, via string) netlab.Namespace {
+		end := func(side, to, via string) netlab.Namespace {
 			return netlab.Namespace{Name: name + side, Routes: []netlab.Route{{To: netip.MustParsePrefix(to), Via: netip.MustParseAddr(via)}}}
 		}
-		topology.Namespaces = append(topology.Namespaces, far("c", "10.2.0.0/24", "10.1.0.1"), netlab.Namespace{Name: name, Forward: true}, far("s", "10.1.0.0/24", "10.2.0.1"))
+		topology.Namespaces = append(topology.Namespaces, end("c", "10.2.0.0/24", "10.1.0.1"), netlab.Namespace{Name: name, Forward: true}, end("s", "10.1.0.0/24", "10.2.0.1"))
 		topology.Links = append(
 			topology.Links,
 			netlab.Link{

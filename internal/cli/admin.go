@@ -204,7 +204,7 @@ func (f *ServeFlags) openControl(log *slog.Logger, served admin.Config) (*admin.
 // deadAfter is how old a socket must be to be removed: a process listens at its own long before.
 const deadAfter = time.Minute
 
-// removeDead removes the sockets of a directory at which nobody listens: a process that was killed cannot remove its own. It reads
+// removeDead removes the sockets of a directory at which no process listens: a process that was killed cannot remove its own. It reads
 // at most a few hundred names. What cannot be removed stays; a part that begins at it removes it then.
 func removeDead(directory string) {
 	const maximum = 512

@@ -106,7 +106,7 @@ func TestClusterGolden(t *testing.T) {
 	testbedtest.Golden(t, "cluster.txt", out.String())
 }
 
-// A server's status holds cluster nodes beside other listeners, which are no part of the view.
+// A server's status holds cluster nodes and other listeners, which are no part of the view.
 func TestClusterOf(t *testing.T) {
 	status := read[v1.CoAPStatus](t, "CoAPStatus.json")
 	status.Listeners = append(status.Listeners, v1.CoAPListener{URI: "coap://127.0.0.1:5683"})

@@ -105,7 +105,7 @@ func (l *replaceable) replace(next secureLink) {
 		old, l.current = l.current, next
 		_ = next.SetReadDeadline(l.deadline) // Read reports it
 	}
-	_ = old.Close() // nobody reads it any more
+	_ = old.Close() // it is not read any more
 }
 
 // renewal is what a connection over DTLS needs for another session. Its fields are guarded by the mu of the Conn.

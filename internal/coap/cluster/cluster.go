@@ -89,7 +89,7 @@ func New(cfg Config, self uint32, log *slog.Logger) (*Cluster, error) {
 		}
 	}
 	c.moves = c.newMoves()
-	c.publishLocked() // nobody else has c yet
+	c.publishLocked() // no other goroutine has c yet
 	return c, nil
 }
 

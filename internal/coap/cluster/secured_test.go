@@ -260,7 +260,7 @@ func TestSecuredIPv6(t *testing.T) {
 // Only one of two nodes lists the other, and each has a group of one: both know each other within a second.
 func TestGroupOfOneOther(t *testing.T) {
 	w := &network{t: t}
-	first := w.start(1, at(1), group(at(9))) // nobody is there
+	first := w.start(1, at(1), group(at(9))) // no node is there
 	w.run(30 * time.Second)
 	if first.Ready() || first.status(at(9)) != "? searched secured=false" {
 		t.Fatal(first.status(at(9)))
@@ -301,7 +301,7 @@ func TestRestartAndMove(t *testing.T) {
 	if got := one.logged("level=INFO", "cluster node has moved", at(7).String(), at(2).String()); got != 1 {
 		t.Errorf("logged %d times\n%s", got, one.log.String())
 	}
-	// One that lists nobody, and has lost its sessions: the other one notices that it is silent.
+	// One that lists no other, and has lost its sessions: the other one notices that it is silent.
 	moved = w.start(2, at(7), nil)
 	w.run(12 * time.Second)
 	if !w.serves(one, moved) || !w.serves(moved, one) {
@@ -320,7 +320,7 @@ func TestListedNodesAlone(t *testing.T) {
 	}
 }
 
-// Two nodes with one id, a node with ours, and a jump of the clock: one line each, however long it lasts, and nobody is lost.
+// Two nodes with one id, a node with ours, and a jump of the clock: one line each, however long it lasts, and no node is lost.
 func TestOneErrorEach(t *testing.T) {
 	w := &network{t: t}
 	one := w.start(1, at(1), group(at(2)))

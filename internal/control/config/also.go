@@ -7,7 +7,7 @@ import (
 
 // Also adds to err, which Decode returned, what a check of the value that could be read found, so that one run reports both.
 // check returns errors of this document, or nil; it is not called if the text is not YAML. Left out is what may follow from
-// the errors that are known: errors of the same value, of its mapping, and of keys that are missing beside an unknown one.
+// the errors that are known: errors of the same value, of its mapping, and of keys that are missing while an unknown one is there.
 func (d *Document) Also(err error, check func() error) error {
 	if err == nil || len(d.positions) == 0 {
 		return err

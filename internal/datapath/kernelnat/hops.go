@@ -99,7 +99,7 @@ func (t *Table) forgetLocked(e *bpf.UDPNATEntry) {
 	delete(t.hops, hopKey{to, netip.Addr{}})
 }
 
-// attachLocked puts the program on the interface of a hop, where answers of its far end come in.
+// attachLocked puts the program on the interface of a hop, where answers from there come in.
 func (t *Table) attachLocked(h hop) error {
 	a, ok := t.attached[h.index]
 	if ok && a.err == nil {

@@ -192,7 +192,7 @@ func (w *worker) offer(e *entry, now time.Duration) {
 			return
 		}
 		w.withdraw(e, now)
-		// A client that is gone would otherwise have its flow entered anew between two ICMP errors.
+		// A client that is gone would otherwise have its flow entered again between two ICMP errors.
 		e.offerAfter = e.offeredAt + offloadPause
 	}
 	if now < e.offerAfter {

@@ -33,7 +33,7 @@ func (x *wire) received(d *device) (answers int, closed bool) {
 	return answers, closed
 }
 
-// In a drain active sessions end behind an answer, silent ones by themselves, spread over three quarters of the time; no answer is lost, and nobody gets in.
+// In a drain active sessions end behind an answer, silent ones by themselves, spread over three quarters of the time; no answer is lost, and no new session is made.
 // Without a drain nothing of that happens.
 func TestDrain(t *testing.T) {
 	const sessions, within = 200, 20 * time.Second
@@ -97,7 +97,7 @@ func TestDrain(t *testing.T) {
 		t.Error("a new session during the drain")
 	}
 	if x.w.drainNext() == Never && x.w.peers.count > 0 {
-		t.Error("nobody looks for silent sessions any more")
+		t.Error("silent sessions are not looked for any more")
 	}
 	x.checkTables()
 }

@@ -156,7 +156,7 @@ const silence = 5 * time.Minute
 
 // trouble reports that the API server refuses, or does not answer: once for each remedy, until that has not been needed for a while.
 func (f *follower) trouble(ctx context.Context, err error) {
-	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) { // the list is read anew
+	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) { // the list is read again
 		return
 	}
 	text, remedy := err.Error(), "see that KUBECTL_HOST is the API server"

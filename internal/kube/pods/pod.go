@@ -60,7 +60,7 @@ func ready(p *corev1.Pod) bool {
 	})
 }
 
-// controllerOf returns the id of the object that made a Pod, such as its StatefulSet; empty: nobody did.
+// controllerOf returns the id of the object that made a Pod, such as its StatefulSet; empty: none did.
 func controllerOf(p *corev1.Pod) types.UID {
 	if owner := metav1.GetControllerOf(p); owner != nil {
 		return owner.UID

@@ -9,7 +9,7 @@
 //
 // What is proven goes before what is claimed. A node that answers keeps its id: another address that claims it has to wait until a ping
 // to the holder has been without an answer for [answerTime]. In the same way a node keeps its address when a message from there claims
-// another id. So a forged ping moves nobody, and a node that comes back at another address is there again after two seconds.
+// another id. So a forged ping moves no node, and a node that comes back at another address is there again after two seconds.
 //
 // Times are monotonic. Where the process has been stopped, or its clock jumps, no node is given up for it: between two calls at most as
 // much time passes as between two ticks.

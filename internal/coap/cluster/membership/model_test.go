@@ -194,7 +194,7 @@ func newWorld(t *testing.T, open bool) *world {
 	return w
 }
 
-// steadyNode chooses an address whose node is left alone from now on, and whose id nobody takes.
+// steadyNode chooses an address whose node is left alone from now on, and whose id no other takes.
 func (w *world) steadyNode(random *rand.Rand) netip.AddrPort {
 	addr, id := address(2+random.IntN(4)), uint32(100)
 	w.lossy = false

@@ -117,7 +117,7 @@ func TestDuplicateIsReportedOnce(t *testing.T) {
 	}
 }
 
-// A stopped process gives nobody up, and says once for how long it was stopped.
+// A stopped process gives no node up, and says once for how long it was stopped.
 func TestClockJump(t *testing.T) {
 	table := compile(t, Spec{Self: 1, Fixed: []Node{{2, address(2)}}, Group: []netip.AddrPort{address(3)}})
 	table.Tick(0)
@@ -454,7 +454,7 @@ func TestClaimOfAnAddressThatIsRemoved(t *testing.T) {
 	generation := table.Generation()
 	table.SetGroup([]netip.AddrPort{address(2)})
 	if table.Generation() == generation {
-		t.Error("nobody learns that an address was removed")
+		t.Error("the removal of an address is not reported")
 	}
 	if table.Tick(4 * time.Second); len(table.Members()) != 1 || !table.Holds(address(2), 7) {
 		t.Errorf("%+v", table.Members())
@@ -471,7 +471,7 @@ func TestGuestWithoutAnID(t *testing.T) {
 	if _, out := table.Received(address(3), MaxNodes, StateUp, false, false, now); !slices.Equal(kinds(out), []Kind{ClockJump}) {
 		t.Errorf("%+v", out.Events)
 	}
-	for range 20 { // so that times are far beyond ten seconds
+	for range 20 { // so that times are well beyond ten seconds
 		now += TickEvery
 		table.Tick(now)
 	}

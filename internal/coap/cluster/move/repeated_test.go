@@ -97,8 +97,8 @@ func TestRepeatedSession(t *testing.T) {
 	if answer, again := p.receive(session); len(again) != 0 || answer.Kind != Ack || answer.Code != NotImported {
 		t.Fatalf("%d imports, answer %+v", len(again), answer)
 	}
-	far := &Message{Kind: Session, Transfer: 1, Sequence: 3 + 2*memory, Session: []byte("keys")}
-	if _, imports := p.receive(far); len(imports) != 0 {
+	later := &Message{Kind: Session, Transfer: 1, Sequence: 3 + 2*memory, Session: []byte("keys")}
+	if _, imports := p.receive(later); len(imports) != 0 {
 		t.Error("a session with a number that cannot be on its way is imported")
 	}
 }

@@ -314,7 +314,7 @@ func (n *Node) complete(o *Output) {
 	o.Events = append(o.Events, Event{Kind: Completed, Shard: t.shard, Node: t.to, Moved: t.moved, Lost: t.lost})
 }
 
-// abort ends the transfer. Nobody knows of the sessions without an Ack whether the other node has them: they are dropped.
+// abort ends the transfer. Whether the other node has the sessions without an Ack cannot be known: they are dropped.
 func (n *Node) abort(o *Output, cause string) {
 	t := n.out
 	for _, f := range t.flights {

@@ -9,7 +9,7 @@ import (
 
 // line is the own entry, and what follows from it.
 type line struct {
-	term       uint64 // 0: there is none: nobody has copies
+	term       uint64 // 0: there is none: no node has copies
 	buddy      Process
 	fenced     bool
 	sealUntil  time.Duration

@@ -63,7 +63,7 @@ func (w *world) settled() {
 	}
 }
 
-// Each node is killed in turn, with a little loss: every session that had a copy is served by the buddy, soon, by nobody else, and once.
+// Each node is killed in turn, with a little loss: every session that had a copy is served by the buddy, soon, by no other, and once.
 func TestCrash(t *testing.T) {
 	w := newWorld(t, 5, Lease)
 	w.loss, w.exclusive = 0.02, true
@@ -282,7 +282,7 @@ func (w *world) disturb(kinds int) {
 // stepClock moves a clock that ought to be monotonic.
 func (w *world) stepClock(p *process) {
 	by := time.Duration(w.random.Int64N(int64(20*time.Second))) - 10*time.Second
-	if by < 0 { // and if it is cut off, it goes on beside its successor
+	if by < 0 { // and if it is cut off, it goes on at the same time as its successor
 		w.backward++
 		w.isolate(int(p.self.Node), true)
 	} else {

@@ -43,8 +43,8 @@ type Entry struct {
 	Owner Process
 	// Term is the revision of the store at which the entry was changed: higher than that of every earlier change of any entry.
 	Term  uint64
-	Buddy Process // has copies of Owner's sessions and may take over; zero: nobody may
-	Taken bool    // by By, for good. An entry that has existed and does no more is given as taken by nobody, with the store's revision as its term.
+	Buddy Process // has copies of Owner's sessions and may take over; zero: none may
+	Taken bool    // by By, for good. An entry that has existed and does no more is given as taken by no process, with the store's revision as its term.
 	By    Process
 }
 
@@ -121,7 +121,7 @@ type EventKind uint8
 // Kinds of events.
 const (
 	Replicates   EventKind = iota // the node is the buddy now
-	Alone                         // nobody has copies any more
+	Alone                         // no node has copies any more
 	Fenced                        // the sessions were taken over by the node: all are dropped here; the process goes on with another Boot
 	TookOver                      // the sessions of the node
 	Discarded                     // copies of the node's sessions: another process has them, or they are of an earlier term

@@ -126,7 +126,7 @@ func TestBounds(t *testing.T) {
 		t.Fatalf("%d copies, %d sessions without", copies, p.owner.Unacknowledged())
 	}
 	if o := p.owner.Used(numbers[2], Lease); len(o.Limits) != 1 || o.Limits[0].Limit != 2*Lease {
-		t.Errorf("a session that nobody can restore has to stop: %+v", o)
+		t.Errorf("a session that no node can restore has to stop: %+v", o)
 	}
 	if o := p.exchange(p.owner.Remove(numbers[0])); len(o.Removed) != 1 {
 		t.Fatalf("%+v", o)

@@ -24,7 +24,7 @@ type session struct {
 }
 
 // Add enters a session with the sequence number of its next record, and returns its number and limit. ok is false if there is no room: the session
-// then goes on without copies, as nobody knows of it.
+// then goes on without copies, as no other node knows of it.
 func (n *Node) Add(next uint64) (number, limit uint64, ok bool) {
 	if n.line.fenced || len(n.sessions) >= n.cfg.Sessions {
 		return 0, 0, false
@@ -55,7 +55,7 @@ func (n *Node) Used(number, next uint64) (o Output) {
 	if !n.halfUsed(s) {
 		return o
 	}
-	if n.line.buddy == (Process{}) || s.refused { // nobody can restore it
+	if n.line.buddy == (Process{}) || s.refused { // no node can restore it
 		s.usable = max(s.usable, n.ahead(s.used))
 		s.offered = max(s.offered, s.usable)
 		o.Limits = append(o.Limits, Limit{number, s.usable})

@@ -146,7 +146,7 @@ func (w *world) start(i int, left *process) *process {
 
 // inherit enters sessions that are covered by the entry of an earlier process.
 func (w *world) inherit(p *process, from Process, all []*live) {
-	if _, registered := w.entries[from]; !registered { // the process knew of none: nobody has copies
+	if _, registered := w.entries[from]; !registered { // the process knew of none: no node has copies
 		for _, s := range all {
 			w.adopt(p, *s)
 		}

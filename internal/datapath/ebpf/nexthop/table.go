@@ -47,7 +47,7 @@ type Table struct {
 	seen    map[listing][]netlink.Neigh // neighbours read in the pass at hand
 	changed chan struct{}
 	onRoute func() // routes, neighbours or links changed
-	// onPath is onRoute without the changes of neighbours, which are far more frequent.
+	// onPath is onRoute without the changes of neighbours, which are much more frequent.
 	onPath func()
 	// onManage is called with a neighbour before it is made a managed one.
 	onManage func(index int, address netip.Addr) error
