@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // The real systemd is tested by TestRootTurnSurvivesUnderSystemd of internal/cli/turn.
@@ -151,8 +153,7 @@ func TestLateSystemd(t *testing.T) {
 	}
 	held := map[string]bool{}
 	m.stores(held, names+2)
-	for k.Stats().Waiting > 0 {
-	}
+	netlabtest.Eventually(t, "every socket to be at systemd", func() bool { return k.Stats().Waiting == 0 })
 	hold("last")
 	m.stores(held, 1)
 	want := map[string]bool{"replaced#2": true, "last#1": true}
