@@ -111,12 +111,9 @@ func TestLostSessionIsReplaced(t *testing.T) {
 		}
 		t.Logf("%s: after %v", method.Name(), time.Since(begun))
 		after := r.Session()
+		r.get(t) // in the session that is there; the server has counted that session before it answers
 		if r.peer.accepted.Load() != 2 || r.sockets.Load() != 2 || after.ID == before.ID || after.WriteCID == before.WriteCID || after.Authority != before.Authority {
 			t.Errorf("%d sessions at the server, %d sockets; %+v after %+v", r.peer.accepted.Load(), r.sockets.Load(), after, before)
-		}
-		r.get(t) // in the session that is there
-		if r.sockets.Load() != 2 {
-			t.Error("one more session")
 		}
 	}
 }
