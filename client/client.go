@@ -35,6 +35,13 @@ func New(address, token string, parts ...string) *Client {
 	return c
 }
 
+// Limit bounds how many bytes of an answer are read; a longer one is an error. Without it the bound is that of the longest list of flows.
+// Call it before the first request. It returns c.
+func (c *Client) Limit(bytes int64) *Client {
+	c.limit = bytes
+	return c
+}
+
 func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	if path, ok := strings.CutPrefix(c.address, "unix:"); ok {

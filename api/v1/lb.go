@@ -45,10 +45,39 @@ type ServiceStatus struct {
 	// Timeouts are the lifetimes of silent flows, such as 30s or never, by udp, tcp_opening, tcp_established, tcp_closing and sctp;
 	// those that the service can have.
 	Timeouts    map[string]string `json:"timeouts"`
-	NewFlowRate int               `json:"new_flow_rate,omitempty"` // new flows per second of one source; absent: no limit
-	SNAT        string            `json:"snat,omitempty"`          // addresses and ports that backends see instead of clients; absent: none
-	Health      string            `json:"health,omitempty"`        // the probe, for people; absent: none
-	Backends    []BackendStatus   `json:"backends" metric:""`      // ordered by name; null: there is none
+	NewFlowRate int               `json:"new_flow_rate,omitempty"`                 // new flows per second of one source; absent: no limit
+	SNAT        string            `json:"snat,omitempty"`                          // addresses and ports that backends see instead of clients; absent: none
+	Health      string            `json:"health,omitempty"`                        // the probe, for people; absent: none
+	Cluster     *ClusterStatus    `json:"cluster,omitempty" metric:"weir_cluster"` // what the nodes of its CoAP cluster report; absent: it follows none
+	Backends    []BackendStatus   `json:"backends" metric:""`                      // ordered by name; null: there is none
+}
+
+// ClusterStatus is what the nodes of a CoAP cluster have reported to a service that follows it. BackendStatus.Nodes has the owner ids that
+// result.
+type ClusterStatus struct {
+	Age float64 `json:"age_seconds" metric:"_view_age_seconds" help:"Time since a node of the CoAP cluster has answered; before the first answer since the start."` // seconds since a node has answered
+	// Old: no node has answered for the time old_after of the configuration; the last view stays in force.
+	Old      bool                `json:"old" metric:"_view_old" help:"1 while no node of the CoAP cluster has answered for longer than old_after; the last view stays in force."`
+	Conflict string              `json:"conflict,omitempty" metric:"_conflict" help:"1 while two nodes of the CoAP cluster have one node id."` // what nodes contradict each other in; absent: nothing
+	Nodes    []ClusterNodeStatus `json:"nodes" metric:""`                                                                                      // queried nodes, ordered by backend
+}
+
+// ClusterNodeStatus is one queried node.
+type ClusterNodeStatus struct {
+	Backend  string   `json:"backend" label:"backend"`                                                                        // name of its backend
+	Admin    string   `json:"admin"`                                                                                          // address that is queried
+	IDs      []uint32 `json:"ids,omitempty"`                                                                                  // node ids that it has reported last; absent: it has never answered
+	Answers  bool     `json:"answers" metric:"_node_answers" help:"1 while the node of the CoAP cluster answers queries."`    // to the newest query
+	Draining bool     `json:"draining,omitempty" metric:"_node_draining" help:"1 while the node of the CoAP cluster drains."` // it moves its sessions to other nodes, or has done so and ended
+	Error    string   `json:"error,omitempty"`                                                                                // why the newest query failed; absent: it has not
+	// Queries are those of the node since the configuration names it.
+	Queries ClusterQueries `json:"queries" metric:"_queries_total" help:"Queries of nodes of the CoAP cluster for owners, by result: pass or fail."`
+}
+
+// ClusterQueries counts queries of one node since the configuration names it.
+type ClusterQueries struct {
+	Passed uint64 `json:"passed" metric:"_,result=pass"` // answered
+	Failed uint64 `json:"failed" metric:"_,result=fail"` // not answered in time, refused, or not understood
 }
 
 // FlowRuleStatus is one flow rule of a service of mode mark.

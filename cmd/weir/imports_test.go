@@ -63,8 +63,9 @@ func mayImport() map[string]may {
 		"testbed/plot":       {},
 		"bench/fragsim":      {ours: "api/v1 steering/flow testbed/plot"},
 		// 4
-		"control":        {ours: "api/v1 steering/lb steering/cid control/config control/health metrics"},
+		"control":        {ours: "api/v1 steering/lb steering/cid control/config control/health control/owners metrics"},
 		"control/health": {ours: "steering/lb metrics"},
+		"control/owners": {ours: "api/v1 steering/lb"},
 		"control/nfqlb":  {ours: "steering/lb control control/config"},
 		// 5
 		"datapath/ebpf/attach":    {ours: "api/v1 datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
@@ -128,7 +129,7 @@ func mayImport() map[string]may {
 		// 7
 		"cli":           {ours: "api/v1 client control/admin handover control/config keyerror privilege readfile terminal testbed/netlab testbed/programs testbed/scratch web", others: cobra},
 		"cli/files":     {ours: "api/v1 cli control/config snat terminal turn/gateway turn/stunnerd"},
-		"cli/balancing": {ours: "cli control control/admin control/config datapath/ebpf datapath/ebpf/attach datapath/nfqueue datapath/nfqueue/rules datapath/udpnat metrics steering/lb", others: cobra},
+		"cli/balancing": {ours: "api/v1 client cli control control/admin control/config datapath/ebpf datapath/ebpf/attach datapath/nfqueue datapath/nfqueue/rules datapath/udpnat metrics steering/lb", others: cobra},
 		"cli/status":    {ours: "api/v1 cli client terminal", others: cobra},
 		"cli/measuring": {ours: "cli bench privilege tcpscale terminal testbed/measure testbed/procstat", others: cobra},
 		// 8

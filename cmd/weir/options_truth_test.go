@@ -59,6 +59,9 @@ var optionKinds = []optionKind{
 			`{"services": [{"name": "s", "vips": [{"address": "192.0.2.1", "protocol": "udp", "port": 443}],
 				"cid": {"protocols": ["dtls12"], "layouts": [{"length": 6, "owner": {"offset": 8, "bits": 8}, "rotation": {"bits": 2}}]},
 				"backends": [{"name": "a", "address": "10.0.0.1", "nodes": [1]}]}]}`,
+			`{"services": [{"name": "s", "vips": [{"address": "192.0.2.1", "protocol": "udp", "port": 443}], "cluster": {},
+				"cid": {"protocols": ["dtls12"], "layouts": [{"length": 6, "owner": {"bits": 8}}]},
+				"backends": [{"name": "a", "address": "10.0.0.1", "admin": "unix:a"}]}]}`,
 		},
 	},
 	{

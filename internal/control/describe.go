@@ -89,7 +89,22 @@ func describeService(service *lb.Service, overrides *lb.Overrides) v1.ServiceSta
 		s.Health = fmt.Sprintf("%s every %s, %s to answer, up after %d, down after %d", h.Probe, h.Interval, h.Timeout, h.Rise, h.Fall)
 	}
 	s.Backends = describeBackends(service, overrides, differ)
+	s.Cluster = describeCluster(service)
 	return s
+}
+
+// describeCluster lists the nodes that are queried; nothing is known of them yet.
+func describeCluster(service *lb.Service) *v1.ClusterStatus {
+	if service.Cluster == nil {
+		return nil
+	}
+	status := &v1.ClusterStatus{}
+	for _, b := range service.Backends {
+		if b.Admin != "" {
+			status.Nodes = append(status.Nodes, v1.ClusterNodeStatus{Backend: b.Name, Admin: b.Admin})
+		}
+	}
+	return status
 }
 
 // timeouts returns those of the protocols that a service takes, by name.

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/control/health"
+	"github.com/weir-lb/weir/internal/control/owners"
 	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
@@ -36,6 +37,8 @@ type Options struct {
 	Log *slog.Logger // nil: silent
 	// Probe replaces the network in health checks; nil: real probes.
 	Probe health.ProbeFunc
+	// Query requests the status of a node of a CoAP cluster; nil: services that follow one learn nothing.
+	Query owners.QueryFunc
 }
 
 // Loop owns the spec, the overrides and the applied snapshot of one data path. All methods are safe for concurrent use.
@@ -43,6 +46,7 @@ type Loop struct {
 	datapath Datapath
 	log      *slog.Logger
 	probe    health.ProbeFunc
+	query    owners.QueryFunc
 	applied  atomic.Pointer[lb.Snapshot]
 	changed  chan struct{} // capacity 1: the applied snapshot changed, probes must follow
 
@@ -57,7 +61,8 @@ type Loop struct {
 	reloads   uint64
 	failures  uint64
 	applyTime metrics.Histogram
-	prober    *health.Prober // nil: not running
+	prober    *health.Prober   // nil: not running
+	follower  *owners.Follower // likewise
 }
 
 // New returns a loop without configuration. It does not call the data path yet.
@@ -66,6 +71,7 @@ func New(datapath Datapath, options Options) *Loop {
 		datapath: datapath,
 		log:      cmp.Or(options.Log, slog.New(slog.DiscardHandler)),
 		probe:    options.Probe,
+		query:    options.Query,
 		changed:  make(chan struct{}, 1),
 	}
 }
@@ -199,7 +205,11 @@ func (l *Loop) SetOverrides(from lb.Overrider, values map[lb.Target]lb.Override)
 	if l.spec == nil {
 		return fmt.Errorf("%w: nothing is configured yet", ErrNoTarget)
 	}
-	next := l.overrides
+	return l.overrideLocked(l.overrides, from, values)
+}
+
+// overrideLocked applies overrides on top of next.
+func (l *Loop) overrideLocked(next *lb.Overrides, from lb.Overrider, values map[lb.Target]lb.Override) error {
 	for target, value := range values {
 		if err := l.existsLocked(target); err != nil && (value != lb.NoOverride || next.From(target, from) == lb.NoOverride) {
 			if from == lb.FromOperator {
@@ -239,7 +249,7 @@ func (l *Loop) Run(ctx context.Context, file *config.File, seen []byte) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var group sync.WaitGroup
-	group.Go(func() { l.runHealth(ctx) })
+	group.Go(func() { l.runQueries(ctx) })
 	defer group.Wait()
 	defer cancel()
 	if file == nil {
@@ -258,27 +268,6 @@ func (l *Loop) Run(ctx context.Context, file *config.File, seen []byte) error {
 			l.log.Error("configuration refused, the last good one stays", "error", err)
 		}
 	})
-}
-
-// runHealth probes the backends of each applied snapshot.
-func (l *Loop) runHealth(ctx context.Context) {
-	prober := health.New(ctx, l.probe, l.log, func(states map[lb.Target]lb.Override) error {
-		return l.SetOverrides(lb.FromHealth, states)
-	})
-	defer prober.Stop()
-	l.mu.Lock()
-	l.prober = prober
-	l.mu.Unlock()
-	for {
-		if snapshot := l.applied.Load(); snapshot != nil {
-			prober.Follow(snapshot)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-l.changed:
-		}
-	}
 }
 
 // Timings are how long the loop's own work took.
@@ -313,6 +302,13 @@ func (l *Loop) Status() v1.BalancerStatus {
 	if snapshot := l.applied.Load(); snapshot != nil {
 		s.Generation = snapshot.Generation
 		s.Services, s.Tier = Describe(snapshot, l.overrides), DescribeTier(snapshot)
+	}
+	var clusters map[string]*v1.ClusterStatus // before the first query: none
+	if l.follower != nil {
+		clusters = l.follower.Status()
+	}
+	for i := range s.Services {
+		s.Services[i].Cluster = clusters[s.Services[i].Name]
 	}
 	return s
 }

@@ -100,7 +100,7 @@ func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues
 			log.Error("close data path", "error", err)
 		}
 	}()
-	loop = control.New(balancer.datapath, control.Options{Log: log})
+	loop = control.New(balancer.datapath, control.Options{Log: log, Query: balancing.QueryNode})
 	text, err := loop.LoadFile(file)
 	if bad := (*config.Error)(nil); errors.As(err, &bad) || err != nil && text == nil {
 		return cli.UsageError(err)

@@ -201,8 +201,7 @@ func runNAT(cmd *cobra.Command, f *natFlags, listen, destinations []string) erro
 	}
 	ctx, cancel := context.WithCancel(cmd.Context())
 	defer cancel()
-	nodes, err := f.clusterNodes(destinations)
-	if err != nil {
+	if err := f.checkCluster(destinations); err != nil {
 		return cli.UsageError(err)
 	}
 	spec, err := natSpec(ctx, f, listen, destinations)
@@ -219,11 +218,11 @@ func runNAT(cmd *cobra.Command, f *natFlags, listen, destinations []string) erro
 	}
 	defer closeAll()
 	// The loop's log about generations is for services; here the console answers.
-	loop = control.New(datapath, control.Options{Log: slog.New(levelHandler{log.Handler(), slog.LevelWarn})})
+	loop = control.New(datapath, control.Options{Log: slog.New(levelHandler{log.Handler(), slog.LevelWarn}), Query: balancing.QueryNode})
 	if err := loop.SetSpec(spec); err != nil {
 		return err
 	}
-	console := udpnat.NewConsole(datapath, loop, udpnat.ConsoleOptions{Resolve: resolveUDP, Exit: cancel})
+	console := udpnat.NewConsole(datapath, loop, udpnat.ConsoleOptions{Resolve: resolveUDP, Exit: cancel, Admin: f.adminOf(destinations)})
 	stdin, err := screen.attach(os.Stdin, console)
 	if err != nil {
 		return err
@@ -232,7 +231,6 @@ func runNAT(cmd *cobra.Command, f *natFlags, listen, destinations []string) erro
 	screen.hello(datapath, destinations)
 	err = cli.Serve(ctx, f.ServeFlags, log, natAdmin(loop, datapath, console), nil, datapath.Run,
 		func(ctx context.Context) error { return loop.Run(ctx, nil, nil) },
-		func(ctx context.Context) error { follow(ctx, nodes, loop, log); return nil },
 		func(ctx context.Context) error { screen.live(ctx, datapath); return nil },
 		func(ctx context.Context) error { go stdin(ctx, cancel); <-ctx.Done(); return nil })
 	screen.detach()

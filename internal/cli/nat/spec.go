@@ -99,6 +99,7 @@ func natSpec(ctx context.Context, f *natFlags, listen, destinations []string) (l
 		}
 		service.Backends = append(service.Backends, backend)
 	}
+	f.follow(&service)
 	var key lb.HexKey
 	if seed := f.config.Faults.Seed; seed != 0 {
 		binary.BigEndian.PutUint64(key[:], seed)

@@ -52,6 +52,9 @@ func printOptions(table io.Writer, s *v1.ServiceStatus) {
 	if s.Health != "" {
 		fmt.Fprintf(table, "  health: %s\n", s.Health)
 	}
+	if s.Cluster != nil {
+		printCluster(table, s.Cluster)
+	}
 	if s.NewFlowRate > 0 {
 		fmt.Fprintf(table, "  new flows: at most %d per second\n", s.NewFlowRate)
 	}
@@ -63,6 +66,36 @@ func printOptions(table io.Writer, s *v1.ServiceStatus) {
 	}
 	if len(s.Timeouts) > 0 {
 		fmt.Fprintf(table, "  idle time-outs: %s\n", timeoutsText(s.Timeouts))
+	}
+}
+
+// printCluster writes what the nodes of a cluster report, and which do not.
+func printCluster(table io.Writer, c *v1.ClusterStatus) {
+	answering, queries := 0, uint64(0)
+	var lines []string
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		queries += n.Queries.Passed + n.Queries.Failed
+		if n.Answers {
+			answering++
+		}
+		if n.Error != "" {
+			lines = append(lines, fmt.Sprintf("%s does not answer: %s", n.Backend, n.Error))
+		}
+	}
+	if c.Conflict != "" {
+		lines = append(lines, c.Conflict)
+	}
+	switch {
+	case queries == 0:
+		fmt.Fprintf(table, "  cluster: owner ids are learned from %d nodes\n", len(c.Nodes))
+	case c.Old:
+		fmt.Fprintf(table, "  cluster: OLD, no node has answered for %.0f s; the last view stays\n", c.Age)
+	default:
+		fmt.Fprintf(table, "  cluster: %d of %d nodes answer, the newest answer is %.1f s old\n", answering, len(c.Nodes), c.Age)
+	}
+	for _, line := range lines {
+		fmt.Fprintf(table, "  cluster: %s\n", line)
 	}
 }
 

@@ -38,6 +38,8 @@ type ConsoleOptions struct {
 	Resolve func(ctx context.Context, hostPort string) (netip.AddrPort, error)
 	// Exit ends the program; nil refuses exit.
 	Exit func()
+	// Admin returns the admin address of a destination that is a node of a cluster, for add; empty: it is none. Nil: none is.
+	Admin func(name string) string
 }
 
 // NewConsole returns a console.
@@ -242,7 +244,11 @@ func (c *Console) add(ctx context.Context, args []string) (string, error) {
 	if slices.ContainsFunc(service.Backends, func(b lb.BackendSpec) bool { return isNamed(&b, args[0]) }) {
 		return "", fmt.Errorf("%s is a destination already", args[0])
 	}
-	service.Backends = append(slices.Clone(service.Backends), BackendSpec(args[0], addr))
+	backend := BackendSpec(args[0], addr)
+	if c.options.Admin != nil {
+		backend.Admin = c.options.Admin(args[0])
+	}
+	service.Backends = append(slices.Clone(service.Backends), backend)
 	if err := c.intent.SetSpec(spec); err != nil {
 		return "", err
 	}

@@ -27,13 +27,13 @@ func (c *compiler) service(path string, spec *ServiceSpec) *Service {
 	if spec.NewFlowRate < 0 {
 		c.keep(wrong(path+".new_flow_rate", "write new flows per second, or leave it out for no limit", "%d is negative", spec.NewFlowRate))
 	}
-	if whole {
+	if whole && !c.keep(c.cluster(path, spec, service)) {
 		c.keep(c.backends(path, spec, service))
 	}
 	if c.failed > before {
 		return nil
 	}
-	for _, check := range []step{c.slots, c.snatFamilies, c.outbound, c.health} {
+	for _, check := range []step{c.slots, c.snatFamilies, c.outbound, c.health, c.queried} {
 		if c.keep(check(path, spec, service)) {
 			return nil
 		}

@@ -54,18 +54,19 @@ func (t Target) String() string {
 	return t.Service + "/" + t.Backend
 }
 
-// Overrider is who has set an override. An operator's override takes precedence over a probe's, and a probe's over the data
-// path's own.
+// Overrider is who has set an override. An operator's override takes precedence over a probe's, that over what a cluster reports, and
+// this over the data path's own.
 type Overrider uint8
 
 const (
 	FromDatapath Overrider = iota // the data path saw that the backend is silent
+	FromCluster                   // a node of the cluster drains, or has drained and ended
 	FromHealth                    // an active probe
 	FromOperator                  // console or admin
 	overriders
 )
 
-var overriderNames = [...]string{FromDatapath: "datapath", FromHealth: "health", FromOperator: "operator"}
+var overriderNames = [...]string{FromDatapath: "datapath", FromCluster: "cluster", FromHealth: "health", FromOperator: "operator"}
 
 func (o Overrider) String() string {
 	if int(o) < len(overriderNames) {
@@ -77,15 +78,13 @@ func (o Overrider) String() string {
 // Overrides is a set of overrides: a value for Compile, changed only through With. The nil *Overrides is empty. Targets that
 // the spec does not have are kept without effect: they apply when a reload brings the target back.
 type Overrides struct {
-	set map[Target][overriders]Override
+	set    map[Target][overriders]Override
+	owners map[string]map[string][]uint32 // by service and backend, of services that follow a cluster
 }
 
 // With returns a copy with one override set (NoOverride removes it). The receiver is unchanged.
 func (o *Overrides) With(t Target, from Overrider, value Override) *Overrides {
-	next := &Overrides{set: map[Target][overriders]Override{}}
-	if o != nil {
-		maps.Copy(next.set, o.set)
-	}
+	next := o.clone()
 	entry := next.set[t]
 	entry[from] = value
 	if entry == ([overriders]Override{}) {
@@ -134,4 +133,33 @@ func (o *Overrides) All() iter.Seq2[Target, Override] {
 			}
 		}
 	}
+}
+
+func (o *Overrides) clone() *Overrides {
+	next := &Overrides{set: map[Target][overriders]Override{}, owners: map[string]map[string][]uint32{}}
+	if o != nil {
+		maps.Copy(next.set, o.set)
+		maps.Copy(next.owners, o.owners)
+	}
+	return next
+}
+
+// WithOwners returns a copy with the owner ids of the backends of a service, by name, as its cluster reports them. Nil removes them. The
+// caller does not change owned afterwards. Only services with a cluster use them, for backends that are queried.
+func (o *Overrides) WithOwners(service string, owned map[string][]uint32) *Overrides {
+	next := o.clone()
+	if owned == nil {
+		delete(next.owners, service)
+	} else {
+		next.owners[service] = owned
+	}
+	return next
+}
+
+// Owners returns what WithOwners has set; nil: nothing. The result must not be changed.
+func (o *Overrides) Owners(service string) map[string][]uint32 {
+	if o == nil {
+		return nil
+	}
+	return o.owners[service]
 }

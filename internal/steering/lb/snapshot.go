@@ -90,10 +90,11 @@ type Service struct {
 	Timeouts Timeouts
 	// NewFlowRate is the allowed number of new flows per second; 0 means no limit.
 	NewFlowRate int
-	SNAT        *SNAT   // NAT mode: what backends see as the source; nil keeps the client's address
-	Outbound    bool    // NAT mode: UDP flows that a backend starts leave with the VIP
-	Bypass      bool    // mark mode: packets pass while no balancer listens; else they are dropped
-	Health      *Health // nil: not probed
+	SNAT        *SNAT    // NAT mode: what backends see as the source; nil keeps the client's address
+	Outbound    bool     // NAT mode: UDP flows that a backend starts leave with the VIP
+	Bypass      bool     // mark mode: packets pass while no balancer listens; else they are dropped
+	Health      *Health  // nil: not probed
+	Cluster     *Cluster // nil: owner ids are those of the spec
 	Backends    []*Backend
 	Rules       []*FlowRule // in the order of the spec
 	SCTPHash    SCTPHash
@@ -127,6 +128,7 @@ type Backend struct {
 	Nodes   [][]uint32
 	Mark    uint32 // fwmark, mode Mark
 	Slot    int    // hash nfqlb: the row of its permutation; else -1
+	Admin   string // address that is queried for owner ids; empty: none
 	Service *Service
 }
 

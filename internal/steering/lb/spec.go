@@ -59,8 +59,10 @@ type ServiceSpec struct {
 	Outbound bool `yaml:"outbound" default:"false"`
 	// Bypass: mode mark: packets continue on the ordinary routes while no balancer serves the queue, instead of being dropped;
 	// `weir lb rules` sets this up.
-	Bypass     bool          `yaml:"bypass" default:"false"`
-	Health     *HealthSpec   `yaml:"health" default:"none"`                  // active probe of every backend
+	Bypass bool        `yaml:"bypass" default:"false"`
+	Health *HealthSpec `yaml:"health" default:"none"` // active probe of every backend
+	// Cluster: the backends are nodes of a CoAP cluster and are queried for their owner ids.
+	Cluster    *ClusterSpec  `yaml:"cluster" default:"none"`
 	Backends   []BackendSpec `yaml:"backends" bounds:"at most 4096"`         // who answers
 	MaglevSize int           `yaml:"maglev_size" default:"that of the file"` // slots of this service
 	// SCTPHash: what of an SCTP packet chooses the backend; default ports with hash nfqlb.
@@ -88,8 +90,10 @@ type BackendSpec struct {
 	Weight *int `yaml:"weight" default:"100" range:"0 to 10000"`
 	// Nodes: owner ids in connection ids whose sessions are here, in layouts without nodes of their own.
 	Nodes []uint32 `yaml:"nodes" default:"none" bounds:"at most 4096"`
-	Mark  uint32   `yaml:"mark"`                                                // mode mark: fwmark, whose route leads to the backend
-	Index *int     `yaml:"index" default:"the one it has, else the first free"` // hash nfqlb: the slot by which nfqlb knows the backend
+	// Admin: services with a cluster: admin address of the node, HOST:PORT or unix:/path, which is queried for the owner ids.
+	Admin string `yaml:"admin" default:"none"`
+	Mark  uint32 `yaml:"mark"`                                                // mode mark: fwmark, whose route leads to the backend
+	Index *int   `yaml:"index" default:"the one it has, else the first free"` // hash nfqlb: the slot by which nfqlb knows the backend
 }
 
 // CIDSpec says which connection ids a service's clients use.
@@ -205,7 +209,7 @@ func (s *Spec) Warnings() []string {
 		case weight == 0:
 			all = append(all, fmt.Sprintf("services[%d] %q has no backend with weight: new flows are dropped", i, service.Name))
 		}
-		if len(service.Backends) > 0 {
+		if len(service.Backends) > 0 && service.Cluster == nil {
 			for _, layout := range service.withoutNodes() {
 				all = append(all, fmt.Sprintf("services[%d] %q: no backend has nodes in CID layout %d: each of its CIDs is unknown", i, service.Name, layout))
 			}

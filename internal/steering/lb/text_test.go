@@ -60,7 +60,7 @@ func TestWords(t *testing.T) {
 			t.Errorf("%T: number %d is called %q", c.make(0), len(words), got)
 		}
 	}
-	for i, want := range []string{"datapath", "health", "operator", "unknown"} {
+	for i, want := range []string{"datapath", "cluster", "health", "operator", "unknown"} {
 		if got := Overrider(i).String(); got != want {
 			t.Errorf("overrider %d is called %q", i, got)
 		}

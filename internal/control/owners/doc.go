@@ -1,0 +1,11 @@
+// Package owners learns from the nodes of a CoAP cluster which of them has the sessions of which node ids, and which of them drain, and
+// reports changes as owner ids and overrides for control.
+//
+//	Follower ──► one loop per queried node: QueryFunc ─► view of the service ─► report
+//
+// A node that does not answer leaves the view as it was: its owner ids stay, because other nodes may have its sessions only if one of them
+// says so. The nodes tell each other the owners, so one that answers is enough. Of several answers about a shard the one with the
+// highest version holds. A node that was draining when it answered last is taken out when it answers no more.
+//
+// Bounds: lb.MaxClusterNodes nodes of a service, 256 shards, one query of a node at a time; a node that hangs delays no other one.
+package owners

@@ -1,0 +1,127 @@
+package owners
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// maxShards is how many node ids there are: they have one byte.
+const maxShards = 256
+
+// answer is what a node has reported last. The zero value: it has never answered.
+type answer struct {
+	ids      []uint32 // node ids in the connection ids that it makes
+	owners   []v1.CoAPOwner
+	draining bool
+}
+
+// answerOf reads the status of a node.
+func answerOf(status *v1.CoAPStatus) (a answer, err error) {
+	for i := range status.Listeners {
+		l := &status.Listeners[i]
+		if l.Cluster == nil || l.NodeID == nil {
+			continue
+		}
+		if *l.NodeID >= maxShards {
+			return answer{}, fmt.Errorf("node id %d has more than one byte", *l.NodeID)
+		}
+		a.ids = append(a.ids, *l.NodeID)
+		if l.Moves != nil {
+			a.owners = append(a.owners, l.Moves.Owners...)
+			a.draining = a.draining || l.Moves.Draining
+		}
+	}
+	switch {
+	case len(a.ids) == 0:
+		return answer{}, fmt.Errorf("no listener is a node of a cluster")
+	case len(a.ids) > maxShards || len(a.owners) > maxShards*len(a.ids):
+		return answer{}, fmt.Errorf("%d node ids and %d owners are more than a cluster has", len(a.ids), len(a.owners))
+	}
+	slices.Sort(a.ids)
+	return a, nil
+}
+
+func (a *answer) equal(b *answer) bool {
+	return a.draining == b.draining && slices.Equal(a.ids, b.ids) && slices.Equal(a.owners, b.owners)
+}
+
+// node is one queried node as the view knows it.
+type node struct {
+	answer
+	answers bool // to the newest query
+}
+
+// state is what the backend of the node gets: nothing once it has drained and ended.
+func (n *node) state() lb.Override {
+	switch {
+	case n.draining && n.answers:
+		return lb.OverrideDrain
+	case n.draining:
+		return lb.OverrideDown
+	}
+	return lb.NoOverride
+}
+
+// merge returns the owner ids of each backend. A shard whose owner is no queried node stays with its home. conflict: two nodes claim one
+// id, which then belongs to the first of them by name.
+func merge(nodes map[string]*node) (owned map[string][]uint32, conflict string) {
+	newest := map[uint32]v1.CoAPOwner{}
+	homes := map[uint32]string{}
+	names := slices.Sorted(maps.Keys(nodes))
+	owned = make(map[string][]uint32, len(nodes))
+	for _, name := range names {
+		for _, o := range nodes[name].owners {
+			if known, ok := newest[uint32(o.Shard)]; !ok || o.Version > known.Version {
+				newest[uint32(o.Shard)] = o
+			}
+		}
+		for _, id := range nodes[name].ids {
+			if other, ok := homes[id]; ok {
+				if conflict == "" {
+					conflict = fmt.Sprintf("%s and %s both have the node id %d; %s gets its records: give each node an id of its own", other, name, id, other)
+				}
+				continue
+			}
+			homes[id] = name
+		}
+		owned[name] = nil
+	}
+	for id, to := range homes {
+		if o, moved := newest[id]; moved {
+			if owner, known := homes[uint32(o.Owner)]; known {
+				to = owner
+			}
+		}
+		owned[to] = append(owned[to], id)
+	}
+	for _, ids := range owned {
+		slices.Sort(ids)
+	}
+	return owned, conflict
+}
+
+// view is what the nodes of a service have reported together.
+type view struct {
+	owned    map[string][]uint32
+	states   map[string]lb.Override // by backend; without those that have none
+	conflict string
+}
+
+func viewOf(nodes map[string]*node) view {
+	v := view{states: map[string]lb.Override{}}
+	v.owned, v.conflict = merge(nodes)
+	for name, n := range nodes {
+		if state := n.state(); state != lb.NoOverride {
+			v.states[name] = state
+		}
+	}
+	return v
+}
+
+func (v *view) equal(w *view) bool {
+	return maps.EqualFunc(v.owned, w.owned, slices.Equal[[]uint32]) && maps.Equal(v.states, w.states)
+}

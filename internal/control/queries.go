@@ -1,0 +1,60 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weir-lb/weir/internal/control/health"
+	"github.com/weir-lb/weir/internal/control/owners"
+	"github.com/weir-lb/weir/internal/steering/lb"
+)
+
+// runQueries probes the backends of each applied snapshot, and queries the nodes of clusters.
+func (l *Loop) runQueries(ctx context.Context) {
+	prober := health.New(ctx, l.probe, l.log, func(states map[lb.Target]lb.Override) error {
+		return l.SetOverrides(lb.FromHealth, states)
+	})
+	defer prober.Stop()
+	follower := owners.New(ctx, l.query, l.log, l.learn)
+	defer follower.Stop()
+	l.mu.Lock()
+	l.prober, l.follower = prober, follower
+	l.mu.Unlock()
+	for {
+		if snapshot := l.applied.Load(); snapshot != nil {
+			prober.Follow(snapshot)
+			follower.Follow(snapshot)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.changed:
+		}
+	}
+}
+
+// learn applies what a cluster has reported.
+func (l *Loop) learn(r owners.Report) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.spec == nil {
+		return fmt.Errorf("%w: nothing is configured yet", ErrNoTarget)
+	}
+	if err := l.overrideLocked(l.overrides.WithOwners(r.Service, r.Owned), lb.FromCluster, r.States); err != nil {
+		return err
+	}
+	l.log.Info("owners of a cluster", "service", r.Service, "owned", ownedText(r.Owned), "generation", l.applied.Load().Generation)
+	return nil
+}
+
+// ownedText lists owner ids by backend.
+func ownedText(owned map[string][]uint32) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(owned)) {
+		parts = append(parts, fmt.Sprintf("%s %d", name, owned[name]))
+	}
+	return strings.Join(parts, ", ")
+}
