@@ -446,6 +446,7 @@ type CoAPBenchStats struct {
 	Sent            uint64 `json:"sent"`             // requests, and further blocks of them; retransmissions not counted
 	Requests        uint64 `json:"requests"`         // answered with success (2.xx)
 	Failed          uint64 `json:"failed"`           // answered with an error (4.xx, 5.xx) or RST
+	Wrong           uint64 `json:"wrong"`            // of those answered with success, with an answer to another request; counted with --serials only
 	Lost            uint64 `json:"lost"`             // requests without an answer after all retransmissions
 	Retransmissions uint64 `json:"retransmissions"`  // of requests
 	Errors          uint64 `json:"errors"`           // transmission errors: requests lost, failed, and failed handshakes

@@ -33,6 +33,7 @@ const (
 	scenarioDump      = "dump"
 	scenarioSoak      = "soak"
 	scenarioRestart   = "restart"
+	scenarioChaos     = "chaos"
 	scenarioLive      = "ebpf-live"
 	scenarioCoap      = "coap"
 	scenarioNAT       = "nat"
@@ -92,6 +93,14 @@ func runScenarios() []Scenario {
 			},
 			tables: restartTables, pictures: restartPictures, method: restartMethod, verdict: restartVerdict,
 			plain: true, missed: "aims missed or not proven by %d of %d kinds of events",
+		},
+		{
+			BenchScenario: v1.BenchScenario{
+				Name: scenarioChaos, Command: "weir bench run chaos", Needs: "root",
+				About: "a cluster of CoAP nodes whose nodes are killed, upgraded, drained, stopped and cut off by a seeded script: answers, executions, handshakes, nonces",
+			},
+			tables: chaosTables, pictures: chaosPictures, method: chaosMethod, verdict: chaosVerdict,
+			plain: true, missed: "aims missed or not proven by %d of %d runs",
 		},
 	}
 }

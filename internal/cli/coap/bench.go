@@ -90,6 +90,7 @@ func (f *coapBenchFlags) addRequests(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.load.NoStop, "no-stop", false, "after an error wait a second and go on, with a new handshake if the session is lost")
 	flags.BoolVar(&f.load.NON, "non", false, "non-confirmable requests")
 	flags.IntVar(&f.payload, "payload-size", 40, "bytes of payload in a request")
+	flags.BoolVar(&f.load.Serials, "serials", false, "begin each payload with number and serial number of the client, 4 bytes each, and count answers that begin otherwise as wrong")
 	flags.StringVar(&f.sockets, "sockets", string(client.SocketsEach), "each: a source port per client; shared: 16 clients share one")
 	flags.IntVar(&f.load.Workers, "workers", 0, "workers (default one per core)")
 	flags.StringVar(&f.mode, "mode", string(client.ModeRequest), "what a client does: request, observe, reverse-request or reverse-observe")
@@ -152,7 +153,7 @@ func (f *coapBenchFlags) check(uri string, given func(flag string) bool) error {
 
 // failed reports whether something was lost or refused. A client whose handshake fails is lost, unless it tries again.
 func failed(load *client.BenchConfig, s *client.BenchStats) bool {
-	return s.Errors+s.LostSessions > 0 || s.HandshakeErrors > 0 && !load.NoStop
+	return s.Errors+s.LostSessions+s.Wrong > 0 || s.HandshakeErrors > 0 && !load.NoStop
 }
 
 // progress returns what prints a line of progress for each snapshot, the first of which says that all clients are connected.
@@ -225,7 +226,7 @@ func runCoapBench(cmd *cobra.Command, uri string, f *coapBenchFlags) error {
 		err = errors.Join(result.Print(&text), writeLines(out, text.String()))
 	}
 	if s := &result.Stats; err == nil && !f.allowErrors && failed(&f.load, s) {
-		return fmt.Errorf("%d requests lost, %d failed, %d sessions lost, %d handshakes failed", s.Lost, s.Failed, s.LostSessions, s.HandshakeErrors)
+		return fmt.Errorf("%d requests lost, %d answered wrongly, %d failed, %d sessions lost, %d handshakes failed", s.Lost, s.Wrong, s.Failed, s.LostSessions, s.HandshakeErrors)
 	}
 	return err
 }

@@ -90,6 +90,8 @@ nodes send each other; without it a management address without a host is bound t
 	f.californium.add(flags)
 	f.serve.Add(cmd, cli.CoapPart())
 	f.handover.Add(cmd, "DTLS sessions", "the DTLS sessions, which a start after the end of every process goes on with: their keys are in it, so it belongs on a tmpfs")
+	flags.StringVar(&f.server.Executions, "executions", "", "file to which POST /executions appends what it executes: see docs/bench-chaos.md")
+	_ = flags.MarkHidden("executions") // for weir bench run chaos; it exists
 	flags.BoolVar(&f.check, "check", false, "check configuration and credentials, open nothing")
 	return cmd
 }

@@ -65,6 +65,7 @@ func (f *coapServerFlags) apply(cfg *node.Config, given func(string) bool) error
 		{"shutdown", func() { cfg.Shutdown = f.server.Shutdown }},
 		{"ticket-secrets", func() { cfg.TicketSecrets = f.server.TicketSecrets }},
 		{"demo-credentials", func() { cfg.DemoCredentials = &f.demo }},
+		{"executions", func() { cfg.Executions = f.server.Executions }},
 		{"block-size", func() { cfg.BlockSize = f.server.BlockSize }},
 		{"interfaces", func() { cfg.Interfaces = f.californium.names }},
 		{"interfaces-pattern", func() { cfg.InterfacePatterns = f.californium.patterns }},

@@ -28,6 +28,7 @@ type BenchConfig struct {
 	NoStop      bool          // after an error wait a second and go on with a new handshake, instead of ending that client
 	NON         bool          // non-confirmable requests
 	Payload     []byte        // request payload; default 40 bytes of text
+	Serials     bool          // the payload begins with number and serial number of the client, 4 bytes each, and so must the answer; others count as wrong
 	Sockets     Sockets       // default SocketsEach
 	Workers     int           // default: number of cores
 	Identity    string        // PSK identity for all clients; empty: "cali." and 16 hex digits, different per client

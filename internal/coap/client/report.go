@@ -156,6 +156,9 @@ func (r *BenchResult) Print(w io.Writer) error {
 	fmt.Fprintf(&b, "%d retransmissions (%s), %d transmission errors (%s)\n", s.Retransmissions, percent(s.Retransmissions, s.Requests), s.Errors, percent(s.Errors, s.Requests))
 	fmt.Fprintf(&b, "%d lost, %d refused by the server, %d lost sessions, %d handshakes, %d re-handshakes, %d failed handshakes, %d changes of address\n",
 		s.Lost, s.Failed, s.LostSessions, s.Handshakes, s.Rehandshakes, s.HandshakeErrors, s.Rebinds)
+	if s.Wrong > 0 {
+		fmt.Fprintf(&b, "%d answers to other requests\n", s.Wrong)
+	}
 	if s.Rehandshakes > 0 && r.Elapsed > 0 {
 		fmt.Fprintf(&b, "%.0f handshakes/s, %d resumed\n", float64(s.Handshakes)/(r.Setup+r.Elapsed).Seconds(), s.Resumed)
 	}

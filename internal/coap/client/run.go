@@ -165,6 +165,8 @@ func (c *BenchConfig) Validate() error {
 		return fmt.Errorf("connection id length: %d is not between 0 and 8", c.CIDLength)
 	case c.NoCID && (c.CIDLength > 0 || c.Sockets == SocketsShared):
 		return errors.New("without connection ids there is no length of them, and each client needs a socket of its own")
+	case c.Serials && (c.BlockSize > 0 || c.Payload != nil && len(c.Payload) < tokenLength || c.Mode != "" && c.Mode != ModeRequest):
+		return fmt.Errorf("serial numbers: they need mode request, a payload of at least %d bytes, and no blocks", tokenLength)
 	case c.RebindShare < 0 || c.RebindShare > 1:
 		return fmt.Errorf("rebind share: %g is not between 0 and 1", c.RebindShare)
 	case len(c.From) > 0 && slices.ContainsFunc(c.From, func(a netip.Addr) bool { return !a.IsValid() || a.IsUnspecified() || a.IsMulticast() }):

@@ -32,6 +32,7 @@ type simulated struct {
 	socketIndex int    // in its socket
 	state       state
 	hadSession  bool
+	sessions    uint32 // handshakes begun
 
 	handshake   *handshake.Client
 	begun       time.Duration // of the handshake
@@ -80,6 +81,10 @@ func (c *simulated) begin() {
 	if len(cid) >= 4 {
 		binary.BigEndian.PutUint32(cid, c.number)
 	}
+	if len(cid) == 8 { // room for what makes it unique: in a capture it then says which session a record belongs to
+		binary.BigEndian.PutUint32(cid[4:], c.sessions)
+	}
+	c.sessions++
 	client, err := handshake.NewClient(own.handshake(cid))
 	if err != nil {
 		w.fail(err)
@@ -171,6 +176,9 @@ func (c *simulated) transmitNext() {
 	binary.BigEndian.PutUint16(request[2:], w.endpoint.NextID(session))
 	binary.BigEndian.PutUint32(request[4:], c.number)
 	binary.BigEndian.PutUint32(request[8:], c.count)
+	if w.b.cfg.Serials { // the token's
+		copy(request[len(request)-len(w.b.cfg.Payload):], request[4:4+tokenLength])
+	}
 	c.count++
 	w.stats.Sent++
 	id, err := w.endpoint.Send(session, request, w.now)
@@ -280,6 +288,9 @@ func (c *simulated) answered(m *message.Message) {
 		return // what counts comes from the server
 	}
 	w.stats.Requests++
+	if w.b.cfg.Serials && !c.serial(m.Payload) {
+		w.stats.Wrong++
+	}
 	c.success++
 	switch {
 	case w.b.cfg.Requests > 0 && c.success >= uint32(w.b.cfg.Requests):
@@ -291,6 +302,11 @@ func (c *simulated) answered(m *message.Message) {
 	default:
 		c.send(w.now)
 	}
+}
+
+// serial reports whether an answer begins with number and serial number of the newest request.
+func (c *simulated) serial(payload []byte) bool {
+	return len(payload) >= tokenLength && binary.BigEndian.Uint32(payload) == c.number && binary.BigEndian.Uint32(payload[4:]) == c.count-1
 }
 
 // refusal takes a response for what the mode needs, and says why it is not that.

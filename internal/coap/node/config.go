@@ -99,6 +99,10 @@ type Config struct {
 	// Store holds sockets and sessions beyond the process; nil: they end with it.
 	Store Store `yaml:"-"`
 
+	// Executions: file to which POST /executions appends a record of ExecutionSize bytes of each request that it executes: client and serial
+	// number, 4 bytes each, as the payload begins with them, and the process id. For tests that no request is executed twice. Empty: there is no such resource.
+	Executions string `yaml:"-"`
+
 	Version string       `yaml:"-"` // the "server" line of /context is "Weir " and this
 	Log     *slog.Logger `yaml:"-"`
 }

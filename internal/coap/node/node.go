@@ -24,18 +24,19 @@ import (
 
 // Node is an open server process: its listeners and their engines.
 type Node struct {
-	cfg       Config
-	listeners []*listener
-	plugtest  *plugtest // nil without
-	extended  *extended
-	contexts  *oscore.Table // of OSCORE; nil without
-	diagnosis diagnosis
-	names     map[string]int // listeners by their name in the Store
-	keys      keys
-	resume    *handshake.Resumption // nil: DTLS sessions are not resumed
-	ran       atomic.Bool
-	draining  atomic.Bool // sessions end
-	moving    atomic.Bool // sessions move to other nodes
+	cfg        Config
+	listeners  []*listener
+	plugtest   *plugtest // nil without
+	extended   *extended
+	contexts   *oscore.Table // of OSCORE; nil without
+	diagnosis  diagnosis
+	names      map[string]int // listeners by their name in the Store
+	keys       keys
+	resume     *handshake.Resumption // nil: DTLS sessions are not resumed
+	ran        atomic.Bool
+	draining   atomic.Bool // sessions end
+	executions *os.File    // nil without Config.Executions; open until the process ends
+	moving     atomic.Bool // sessions move to other nodes
 
 	mu         sync.Mutex
 	generation uint64 // of the credentials; guarded by mu
@@ -44,23 +45,24 @@ type Node struct {
 
 // listener is one public address.
 type listener struct {
-	cfg       *Config
-	secure    bool
-	profile   bool   // that of the plugtest server
-	exponent  uint32 // of the largest block
-	nodeID    *uint32
-	cluster   *cluster.Cluster     // nil outside of a cluster
-	engine    *engine.Engine       // UDP, DTLS; else nil
-	streams   *streamserver.Server // TCP, TLS; else nil
-	tree      *resource.Tree
-	plugtest  *plugtest     // of the Node; nil without
-	extended  *extended     // of the Node
-	diagnosis *diagnosis    // of the Node
-	contexts  *oscore.Table // of the Node; nil: OSCORE is not served
-	benchmark []byte
-	echo      echoKey
-	member    *groupMember   // of the first worker; nil without Config.Multicast
-	groups    []*groupSocket // of the member
+	cfg        *Config
+	secure     bool
+	profile    bool   // that of the plugtest server
+	exponent   uint32 // of the largest block
+	nodeID     *uint32
+	cluster    *cluster.Cluster     // nil outside of a cluster
+	engine     *engine.Engine       // UDP, DTLS; else nil
+	streams    *streamserver.Server // TCP, TLS; else nil
+	tree       *resource.Tree
+	plugtest   *plugtest     // of the Node; nil without
+	extended   *extended     // of the Node
+	diagnosis  *diagnosis    // of the Node
+	contexts   *oscore.Table // of the Node; nil: OSCORE is not served
+	benchmark  []byte
+	executions *os.File // of the Node; nil without Config.Executions
+	echo       echoKey
+	member     *groupMember   // of the first worker; nil without Config.Multicast
+	groups     []*groupSocket // of the member
 
 	stored          string // name in the Store
 	arena           *arena.Arena
@@ -95,6 +97,9 @@ func Open(cfg Config) (*Node, error) {
 		if cfg.Shutdown {
 			n.plugtest.shutdown = make(chan struct{}, 1)
 		}
+	}
+	if n.executions, err = cfg.openExecutions(); err != nil {
+		return nil, err
 	}
 	if err := n.open(); err != nil {
 		_ = n.Close() // nothing was served: the sockets close, and err says why
@@ -182,6 +187,7 @@ func (n *Node) prepare(l *listener) {
 		l.plugtest = n.plugtest
 	}
 	l.extended, l.diagnosis, l.contexts, l.echo = n.extended, &n.diagnosis, n.contexts, newEchoKey()
+	l.executions = n.executions
 	l.exponent = n.cfg.exponent(l.profile)
 	l.tree = l.newTree()
 	l.benchmark = benchmarkBody()

@@ -33,6 +33,9 @@ func (l *listener) newTree() *resource.Tree {
 		benchmark = &resource.Resource{Hidden: true, Get: noBenchmark, Post: noBenchmark}
 	}
 	t.Add("/benchmark", benchmark)
+	if l.executions != nil {
+		t.Add(executionName, &resource.Resource{Hidden: true, Post: l.serveExecution})
+	}
 	if l.cfg.Diagnose {
 		t.Add("/diagnose", &resource.Resource{Attributes: titled("0 50 60", "counters"), Get: l.serveDiagnose, Below: true})
 	}

@@ -1,0 +1,52 @@
+package bench
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/testbed/measure"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
+)
+
+// A short script of a fixed seed: no answer is wrong, nothing is executed twice, no nonce is used twice, no session ends.
+func TestRootBenchChaos(t *testing.T) {
+	netlabtest.Root(t)
+	if !clitest.OwnProcess(t) {
+		return
+	}
+	page := filepath.Join(t.TempDir(), "chaos.html")
+	out, err := clitest.Execute(t, "bench", "run", "chaos", "--duration", "12s", "--seed", "16", "--every", "600ms", "--clients", "20", "--interval", "50ms", "--json", "--report", page)
+	var results []*measure.Result
+	if failed := json.Unmarshal([]byte(out), &results); failed != nil || len(results) != 1 {
+		t.Fatalf("%v, %v\n%s", err, failed, out)
+	}
+	r := results[0]
+	if err != nil {
+		t.Errorf("%v: %v\n%+v", err, r.Parameters, r.Figures)
+	}
+	figure := func(name string) float64 {
+		i := slices.IndexFunc(r.Figures, func(f measure.Figure) bool { return f.Name == name })
+		if i < 0 {
+			t.Fatalf("no figure %q", name)
+		}
+		return r.Figures[i].Value
+	}
+	for _, name := range []string{"answered", "executed", "records audited", "of them between nodes"} {
+		if figure(name) < 100 {
+			t.Errorf("%g %s: the test has tested nothing", figure(name), name)
+		}
+	}
+	if figure("steps refused") > 0 {
+		t.Log(r.Parameters["refused steps"]) // such as a drain while all other nodes are away
+	}
+	if len(r.Events) < 10 {
+		t.Errorf("%d events", len(r.Events))
+	}
+	if drawn := clitest.DrawsReportAgain(t, out, page); !strings.Contains(drawn, "chaos: longest wait") {
+		t.Error("the report lacks the picture")
+	}
+}
