@@ -88,7 +88,7 @@ func TestLastGoodStays(t *testing.T) {
 	if l.Ready() == nil {
 		t.Error("ready without configuration")
 	}
-	if err := l.Load("f", []byte("services: []")); err == nil || l.Ready() == nil {
+	if err := l.Load("f", []byte("maglev_size: 251")); err == nil || l.Ready() == nil {
 		t.Error("an empty configuration was taken")
 	}
 	if err := l.Load("f", []byte(good)); err != nil {
@@ -97,8 +97,8 @@ func TestLastGoodStays(t *testing.T) {
 	if s := l.Status(); s.Generation != 1 || s.Error != "" || s.Failures != 1 || l.Ready() != nil {
 		t.Errorf("status %+v", s)
 	}
-	err := l.Load("f", []byte(strings.Replace(good, "10.0.0.2", "10.0.0.1", 1)))
-	if want := "f:7:5: services[0].backends[1]: the same destination"; err == nil || !strings.HasPrefix(err.Error(), want) {
+	err := l.Load("f", []byte(strings.Replace(good, "10.0.0.2", "192.0.2.1", 1)))
+	if want := "f:7:24: services[0].backends[1].address: the backend is the VIP"; err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	s := l.Status()

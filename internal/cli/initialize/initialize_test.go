@@ -67,7 +67,6 @@ func TestInitRefusesWhatItCannotWrite(t *testing.T) {
 		{"--vip 192.0.2.1", "ADDRESS:PORT"},
 		{"--backend 10.0.0.11", "ADDRESS:PORT"},
 		{"--mode l2dsr --backend 10.0.0.11:80", "does not change ports"},
-		{"--backend 10.0.0.11:80,10.0.0.11:80", "services[0].backends[1]: the same destination"},
 		{"other.yaml", "at most one"},
 	} {
 		file := filepath.Join(t.TempDir(), "weir.yaml")

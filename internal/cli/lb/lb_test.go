@@ -3,6 +3,7 @@ package lb
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // named echo: a UDP server that answers with its name and what it got.
@@ -171,6 +173,49 @@ services:
 	}
 }
 
+// A configuration without services is valid: the balancer starts, says so, and waits for the first service. A file that was
+// emptied ends nothing.
+func TestLBRunWithoutServices(t *testing.T) {
+	one := namedEcho(t, "one")
+	address := clitest.FreeAddresses(t, 1)[0]
+	_, vip, _ := net.SplitHostPort(address)
+	path := filepath.Join(t.TempDir(), "weir.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := errors.Join(os.WriteFile(path+".next", []byte(text), 0o600), os.Rename(path+".next", path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("services: []\n")
+	p := clitest.Start(t, "lb", "lb", "run", path, "--datapath", "udp", "--log", "json")
+	at := "--admin=unix:" + p.Socket
+	for args, want := range map[string]string{"lb status --json": `"generation": 1`, "lb show": "no services", "lb flows": ""} {
+		if out, code := clitest.Weir(t, append(strings.Fields(args), at)...); code != 0 || !strings.Contains(out, want) {
+			t.Errorf("%s: %d %s", args, code, out)
+		}
+	}
+	write(fmt.Sprintf("services:\n- name: echo\n  vips: [{address: 127.0.0.1, protocol: udp, port: %s}]\n  backends: [{name: one, address: 127.0.0.1, port: %d}]\n", vip, one))
+	status := func(what string, code int, want string) {
+		t.Helper()
+		netlabtest.Eventually(t, what, func() bool {
+			out, got := clitest.Weir(t, "lb", "status", "--json", at)
+			return got == code && strings.Contains(out, want)
+		})
+	}
+	status("the first service is there", 0, `"generation": 2`)
+	if name := requestUDP(t, address); name != "one" {
+		t.Errorf("%s answered", name)
+	}
+	write("")
+	status("the emptied file is refused", cli.ExitFailure, `"generation": 2`)
+	if name := requestUDP(t, address); name != "one" {
+		t.Errorf("%s answered while the file is empty", name)
+	}
+	write("services: []\n")
+	status("the service is gone", 0, `"generation": 3`)
+	p.Stop()
+}
+
 // watchedJSON is the first lines of weir lb show --watch --json.
 func watchedJSON(t *testing.T, at string) []string {
 	t.Helper()
@@ -192,7 +237,7 @@ func watchedJSON(t *testing.T, at string) []string {
 
 func TestLBRunRefuses(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
-	if err := os.WriteFile(bad, []byte("services: []\n"), 0o600); err != nil {
+	if err := os.WriteFile(bad, []byte("maglev_size: 251\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	taken, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -212,7 +257,7 @@ func TestLBRunRefuses(t *testing.T) {
 	}{
 		{[]string{"lb", "run", "-c", good, "--admin", ""}, cli.ExitFailure, "address already in use"}, // the file is not to blame
 		{[]string{"lb", "run"}, cli.ExitUsage, "name it: weir lb run FILE"},
-		{[]string{"lb", "run", "-c", bad, "--admin", ""}, cli.ExitUsage, "bad.yaml:1:1: services: there is no service"},
+		{[]string{"lb", "run", "-c", bad, "--admin", ""}, cli.ExitUsage, "bad.yaml:1:1: services: the key is missing"},
 		{[]string{"lb", "run", "-c", "/does/not/exist"}, cli.ExitUsage, "no such file"},
 		{[]string{"lb", "run", "-c", bad, "--datapath", "dpdk"}, cli.ExitUsage, `no data path "dpdk"`},
 		{[]string{"lb", "run", "-c", bad, "--log", "xml"}, cli.ExitUsage, "write text or json"},

@@ -13,6 +13,9 @@ import (
 // Services writes compiled services, and the tier if there is one, for people.
 func Services(w io.Writer, services []v1.ServiceStatus, tier []v1.MemberStatus) error {
 	table := terminal.NewTable(w, false)
+	if len(services) == 0 {
+		fmt.Fprintln(table, "no services: nothing is balanced")
+	}
 	for i := range services {
 		if i > 0 {
 			fmt.Fprintln(table)

@@ -179,10 +179,12 @@ func (w *watch) addLocked(k destinationKey) {
 func (w *watch) know(v *view) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for at, b := range v.byAddr {
-		k := destinationKey{lb.Target{Service: at.service, Backend: b.Name}, at.addr}
-		if w.all[k] == nil {
-			w.addLocked(k)
+	for at, backends := range v.byAddr {
+		for _, b := range backends {
+			k := destinationKey{lb.Target{Service: at.service, Backend: b.Name}, at.addr}
+			if w.all[k] == nil {
+				w.addLocked(k)
+			}
 		}
 	}
 	w.publishLocked()

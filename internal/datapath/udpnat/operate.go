@@ -228,10 +228,12 @@ func (d *Datapath) backends(v *view) []Backend {
 		seen[destinationKey{dest.target, dest.addr}] = true
 		all = append(all, b)
 	}
-	for k, in := range v.byAddr {
-		t := lb.Target{Service: k.service, Backend: in.Name}
-		if !seen[destinationKey{t, k.addr}] {
-			all = append(all, Backend{Target: t, Service: k.service, Name: in.Name, Addr: k.addr, Override: in.State, LastReply: -1})
+	for k, backends := range v.byAddr {
+		for _, in := range backends {
+			t := lb.Target{Service: k.service, Backend: in.Name}
+			if !seen[destinationKey{t, k.addr}] {
+				all = append(all, Backend{Target: t, Service: k.service, Name: in.Name, Addr: k.addr, Override: in.State, LastReply: -1})
+			}
 		}
 	}
 	slices.SortFunc(all, func(a, b Backend) int {

@@ -12,8 +12,8 @@ import (
 // view is a snapshot with what this data path derives from it; immutable, shared by the workers.
 type view struct {
 	snapshot     *lb.Snapshot
-	listen       []netip.AddrPort // where to bind
-	byAddr       map[backendAddr]*lb.Backend
+	listen       []netip.AddrPort              // where to bind
+	byAddr       map[backendAddr][]*lb.Backend // in the order of the service
 	shortestIdle time.Duration
 }
 
@@ -26,7 +26,7 @@ type backendAddr struct {
 const maxListeners = 1024
 
 func newView(s *lb.Snapshot) (*view, error) {
-	v := &view{snapshot: s, byAddr: map[backendAddr]*lb.Backend{}, shortestIdle: lb.Never}
+	v := &view{snapshot: s, byAddr: map[backendAddr][]*lb.Backend{}, shortestIdle: lb.Never}
 	for _, service := range s.Services {
 		v.shortestIdle = min(v.shortestIdle, service.Timeouts.UDP)
 		for _, vip := range service.VIPs {
@@ -60,21 +60,34 @@ func (v *view) enter(b *lb.Backend, vip lb.VIP) {
 		port = vip.First
 	}
 	for _, a := range []netip.Addr{b.Address4, b.Address6} {
-		if a.IsValid() {
-			v.byAddr[backendAddr{b.Service.Name, netip.AddrPortFrom(a, port)}] = b
+		at := backendAddr{b.Service.Name, netip.AddrPortFrom(a, port)}
+		if a.IsValid() && !slices.Contains(v.byAddr[at], b) {
+			v.byAddr[at] = append(v.byAddr[at], b)
 		}
 	}
 }
 
-// backendAt returns the backend of a service at an address, nil for strangers.
+// backendAt returns the backend of a service at an address, nil for strangers. Of several it is the first by name that is not
+// down, else the first.
 func (v *view) backendAt(service string, addr netip.AddrPort) *lb.Backend {
-	return v.byAddr[backendAddr{service, addr}]
+	all := v.byAddr[backendAddr{service, addr}]
+	for _, b := range all {
+		if b.State != lb.Down {
+			return b
+		}
+	}
+	if len(all) > 0 {
+		return all[0]
+	}
+	return nil
 }
 
 // serving returns the backend that a destination is an address of in this snapshot; nil if it no longer is one.
 func (v *view) serving(d *destination) *lb.Backend {
-	if b := v.backendAt(d.target.Service, d.addr); b != nil && b.Name == d.target.Backend {
-		return b
+	for _, b := range v.byAddr[backendAddr{d.target.Service, d.addr}] {
+		if b.Name == d.target.Backend {
+			return b
+		}
 	}
 	return nil
 }

@@ -76,8 +76,8 @@ func (c *compiler) compile(spec *Spec) (*Snapshot, error) {
 	snapshot := &Snapshot{}
 	c.hashing(spec, snapshot)
 	c.keep(c.wholeFile(spec, snapshot))
-	if len(spec.Services) == 0 {
-		c.keep(wrong("services", "add at least one service with name, vips and backends", "there is no service"))
+	if spec.Services == nil { // a file that was emptied or cut short must not end all services
+		c.keep(wrong("services", "add a service with name, vips and backends, or write services: [] to balance nothing", "the key is missing"))
 	}
 	if len(spec.Services) > MaxServices {
 		return nil, c.all(wrong("services", "split the file over several load balancers", "%d services, at most %d", len(spec.Services), MaxServices))

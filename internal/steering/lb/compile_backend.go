@@ -110,7 +110,7 @@ func (c *compiler) backends(path string, spec *ServiceSpec, service *Service) er
 	if len(spec.Backends) > MaxBackends {
 		return wrong(path+".backends", "split the service", "%d backends, at most %d", len(spec.Backends), MaxBackends)
 	}
-	names, owners, places := map[string]int{}, map[uint32]string{}, map[any]string{}
+	names, owners, marks := map[string]int{}, map[uint32]string{}, map[uint32]string{}
 	for i := range spec.Backends {
 		at := fmt.Sprintf("%s.backends[%d]", path, i)
 		b := &spec.Backends[i]
@@ -126,8 +126,8 @@ func (c *compiler) backends(path string, spec *ServiceSpec, service *Service) er
 		if c.keep(err) {
 			continue
 		}
-		if other := taken(places, backend, at); other != "" {
-			c.keep(wrong(at, "remove one of them and give the other their weights", "the same destination as %s", other))
+		if other := taken(marks, backend, at); other != "" {
+			c.keep(wrong(at+".mark", "remove one of them and give the other their weights", "the same mark as %s", other))
 			continue
 		}
 		if c.keep(checkNodes(at, b, spec.CID, service, owners)) {
@@ -144,14 +144,16 @@ func (c *compiler) backends(path string, spec *ServiceSpec, service *Service) er
 	return nil
 }
 
-// taken records where a backend's packets go; it returns the path of another backend whose packets go there too.
-func taken(places map[any]string, backend *Backend, path string) string {
-	for _, place := range backend.places() {
-		if other, ok := places[place]; ok {
-			return other
-		}
-		places[place] = path
+// taken records the fwmark of a backend; it returns the path of another backend of the service with the same one. Routing
+// distinguishes backends of mode mark by nothing else. In the other modes, two backends may have one destination.
+func taken(marks map[uint32]string, backend *Backend, path string) string {
+	if backend.Service.Mode != Mark {
+		return ""
 	}
+	if other, ok := marks[backend.Mark]; ok {
+		return other
+	}
+	marks[backend.Mark] = path
 	return ""
 }
 
@@ -187,25 +189,6 @@ func (c *compiler) backendHad(service, name string) int {
 		}
 	}
 	return -1
-}
-
-// places returns the destinations of a backend's packets, which two backends of a service must not share.
-func (b *Backend) places() []any {
-	type place struct {
-		address any
-		port    uint16
-	}
-	if b.Service.Mode == Mark {
-		return []any{b.Mark}
-	}
-	var all []any
-	if b.Address4.IsValid() {
-		all = append(all, place{b.Address4, b.Port})
-	}
-	if b.Address6.IsValid() {
-		all = append(all, place{b.Address6, b.Port})
-	}
-	return all
 }
 
 func (c *compiler) backend(path string, spec *BackendSpec, service *Service) (*Backend, error) {

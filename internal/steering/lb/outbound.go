@@ -61,9 +61,13 @@ func (c *compiler) outbound(path string, spec *ServiceSpec, service *Service) er
 				port = vip.Port()
 			}
 			e := endpoint{address.As16(), port}
-			if other := c.endpoints[e]; other.Backend != nil {
+			other := c.endpoints[e].Backend
+			if other != nil && other.Service == service && (other.State != Down || backend.State == Down) {
+				continue // the same destination under two names
+			}
+			if other != nil && other.Service != service {
 				return wrong(path, "let one of the two services translate what the backend starts", "%s is also backend %s/%s",
-					netip.AddrPortFrom(address, port), other.Backend.Service.Name, other.Backend.Name)
+					netip.AddrPortFrom(address, port), other.Service.Name, other.Name)
 			}
 			if c.endpoints == nil {
 				c.endpoints = map[endpoint]Outbound{}

@@ -28,7 +28,7 @@ type Spec struct {
 	NoServiceMark int64 `yaml:"no_service_mark" default:"0"`
 	// PromiscuousPing: a ping is matched by each flow rule whose addresses match, also by those of other protocols.
 	PromiscuousPing bool          `yaml:"promiscuous_ping" default:"false"`
-	Services        []ServiceSpec `yaml:"services" bounds:"1 to 1024 services"` // what is balanced
+	Services        []ServiceSpec `yaml:"services" bounds:"at most 1024 services"` // what is balanced; [] for nothing
 }
 
 // LimitsSpec bounds the tables of a data path.
@@ -209,6 +209,9 @@ func (s *Spec) Warnings() []string {
 		case weight == 0:
 			all = append(all, fmt.Sprintf("services[%d] %q has no backend with weight: new flows are dropped", i, service.Name))
 		}
+		if first, second, ok := service.sameDestination(); ok {
+			all = append(all, fmt.Sprintf("services[%d] %q: backends %s and %s have the same destination: the weights of both count", i, service.Name, first, second))
+		}
 		if len(service.Backends) > 0 && service.Cluster == nil {
 			for _, layout := range service.withoutNodes() {
 				all = append(all, fmt.Sprintf("services[%d] %q: no backend has nodes in CID layout %d: each of its CIDs is unknown", i, service.Name, layout))
@@ -216,6 +219,28 @@ func (s *Spec) Warnings() []string {
 		}
 	}
 	return all
+}
+
+// sameDestination returns two backends of the service whose packets go to one address and port.
+func (s *ServiceSpec) sameDestination() (first, second string, found bool) {
+	seen := map[netip.AddrPort]string{}
+	for i := range s.Backends {
+		b := &s.Backends[i]
+		port := 0
+		if b.Port != nil {
+			port = *b.Port
+		}
+		for _, address := range []netip.Addr{b.Address.Unmap(), b.Address2.Unmap()} {
+			at := netip.AddrPortFrom(address, uint16(port))
+			if other, ok := seen[at]; ok && other != b.Name {
+				return other, b.Name, true
+			}
+			if address.IsValid() && (s.Mode == nil || *s.Mode != Mark) {
+				seen[at] = b.Name
+			}
+		}
+	}
+	return "", "", false
 }
 
 // withoutNodes lists the CID layouts in which no backend has an owner id.
