@@ -22,6 +22,9 @@ func TestKeysHaveOneStyle(t *testing.T) {
 			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 				return err
 			}
+			if strings.HasSuffix(filepath.Dir(path), "kube/turn/stunnerv1") { // objects of Kubernetes, whose keys are not ours
+				return nil
+			}
 			files := token.NewFileSet()
 			file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
 			if err != nil {
