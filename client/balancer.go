@@ -17,6 +17,11 @@ func (c *Client) LBStatus(ctx context.Context) (*v1.LBStatus, error) {
 	return get[v1.LBStatus](ctx, c, "/status", nil)
 }
 
+// OperatorStatus requests the status of `weir operator`.
+func (c *Client) OperatorStatus(ctx context.Context) (*v1.OperatorStatus, error) {
+	return get[v1.OperatorStatus](ctx, c, "/status", nil)
+}
+
 // NATStatus requests the status of `weir nat`.
 func (c *Client) NATStatus(ctx context.Context) (*v1.NATStatus, error) {
 	return get[v1.NATStatus](ctx, c, "/status", nil)

@@ -26,6 +26,7 @@ type may struct {
 func mayImport() map[string]may {
 	const pion = "github.com/pion/"
 	const cobra = "github.com/spf13/cobra github.com/spf13/pflag"
+	const kubernetes = "k8s.io/api k8s.io/apimachinery sigs.k8s.io/controller-runtime sigs.k8s.io/gateway-api"
 	return map[string]may{
 		// public
 		"../api/v1": {pure: true},
@@ -128,6 +129,10 @@ func mayImport() map[string]may {
 		"kube/pods":                {others: "k8s.io/api k8s.io/apimachinery k8s.io/client-go k8s.io/klog github.com/go-logr/logr"},
 		"kube/turn":                {pure: true, ours: "kube/turn/stunnerv1", others: "k8s.io/api k8s.io/apimachinery sigs.k8s.io/gateway-api"},
 		"kube/turn/stunnerv1":      {pure: true, others: "k8s.io/api k8s.io/apimachinery sigs.k8s.io/gateway-api"},
+		"kube/world":               {pure: true, others: kubernetes},
+		"kube/conditions":          {pure: true, others: kubernetes},
+		"kube/operator":            {ours: "api/v1 kube/world metrics", others: kubernetes + " k8s.io/client-go k8s.io/klog github.com/go-logr/logr"},
+		"kube/l4":                  {ours: "kube/conditions kube/operator kube/world", others: kubernetes},
 		// 7
 		"cli":           {ours: "api/v1 client control/admin handover control/config keyerror privilege readfile terminal testbed/netlab testbed/programs testbed/scratch web", others: cobra},
 		"cli/files":     {ours: "api/v1 cli control/config snat terminal turn/gateway turn/stunnerd"},
@@ -145,6 +150,7 @@ func mayImport() map[string]may {
 		"cli/lab":        {ours: "*", others: cobra},
 		"cli/lb":         {ours: "*", others: cobra},
 		"cli/nat":        {ours: "*", others: cobra + " golang.org/x/term"},
+		"cli/operator":   {ours: "*", others: cobra + " k8s.io/client-go"},
 		"cli/sim":        {ours: "*", others: cobra},
 		"cli/snat":       {ours: "*", others: cobra},
 		"cli/tcp":        {ours: "*", others: cobra},

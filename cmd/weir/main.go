@@ -17,6 +17,7 @@ import (
 	"github.com/weir-lb/weir/internal/cli/lab"
 	"github.com/weir-lb/weir/internal/cli/lb"
 	"github.com/weir-lb/weir/internal/cli/nat"
+	"github.com/weir-lb/weir/internal/cli/operator"
 	"github.com/weir-lb/weir/internal/cli/sim"
 	"github.com/weir-lb/weir/internal/cli/snat"
 	"github.com/weir-lb/weir/internal/cli/tcp"
@@ -45,5 +46,6 @@ func families() []cli.Family {
 		doctor.Family(),
 		turn.Family(),
 		tcp.Family(),
+		operator.Family(),
 	}
 }

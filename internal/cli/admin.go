@@ -43,6 +43,9 @@ func TurnPart() AdminPart { return AdminPart{Name: "turn", metrics: "127.0.0.1:9
 // DecapPart is weir lb decap.
 func DecapPart() AdminPart { return AdminPart{Name: "decap", metrics: "127.0.0.1:9184", several: true} }
 
+// OperatorPart is weir operator.
+func OperatorPart() AdminPart { return AdminPart{Name: "operator", metrics: "127.0.0.1:9185"} }
+
 // socket is the default path of the part's Unix socket. Network namespaces share the file system: in one that has a name, as of
 // ip netns, the socket has it too.
 func (p AdminPart) socket(directory string) string {

@@ -21,7 +21,7 @@ func NewRoot(families []Family) *cobra.Command {
 It balances by connection id and flow in the kernel, through netfilter queues or in user space (lb, nat). It writes a first
 configuration (init), says what a configuration means and where a packet goes (check, explain), and finds what spoils a machine
 for it (doctor). It serves CoAP over DTLS with connection ids as one node or a cluster (coap), and relays media as a TURN gateway
-(turn). It measures what all that costs (bench), how many TCP connections a path holds (tcp), calculates how many NAT gateways
+(turn). In Kubernetes it serves Gateways (operator). It measures what all that costs (bench), how many TCP connections a path holds (tcp), calculates how many NAT gateways
 let through (snat), and which size a fragment table needs (sim). Networks of namespaces to try it all in are in lab. Start with:
 weir demo`,
 		Example: `  weir demo

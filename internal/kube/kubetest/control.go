@@ -78,7 +78,7 @@ func Start(t testing.TB, host *netlab.Host, address netip.Addr) *ControlPlane {
 	netlabtest.Eventually(t, "the API server is ready", func() bool { return c.request(http.MethodGet, "/readyz", "", nil, nil) == nil })
 	c.run(host, "kube-controller-manager", "--kubeconfig", c.file("kubeconfig"), "--leader-elect=false", "--secure-port", "0", "--kube-api-qps", "200", "--kube-api-burst", "400",
 		"--service-account-private-key-file", c.file("key.pem"), "--root-ca-file", c.CAFile(), "--use-service-account-credentials=false",
-		"--controllers", "statefulset-controller,serviceaccount-controller,root-ca-certificate-publisher-controller,endpointslice-controller,disruption-controller,garbage-collector-controller")
+		"--controllers", "deployment-controller,replicaset-controller,namespace-controller,statefulset-controller,serviceaccount-controller,root-ca-certificate-publisher-controller,endpointslice-controller,disruption-controller,garbage-collector-controller")
 	return c
 }
 
@@ -86,6 +86,9 @@ func (c *ControlPlane) file(name string) string { return filepath.Join(c.files, 
 
 // CAFile holds the certificate that the API server's is verified with.
 func (c *ControlPlane) CAFile() string { return c.file("certificates/apiserver.crt") }
+
+// Kubeconfig is a file with which an administrator reaches the API server, from the namespace in which it listens.
+func (c *ControlPlane) Kubeconfig() string { return c.file("kubeconfig") }
 
 // Address is where the API server listens.
 func (c *ControlPlane) Address() netip.AddrPort { return c.address }

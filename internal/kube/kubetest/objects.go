@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -23,15 +24,16 @@ type Object struct {
 
 // plural is the resource of a kind, and whether it is in namespaces.
 func plural(kind string) (name string, namespaced bool) {
-	switch kind {
-	case "Namespace":
-		return "namespaces", false
-	case "Node":
-		return "nodes", false
-	case "NetworkPolicy": // the only one that does not get an s
-		return "networkpolicies", true
+	switch name = strings.ToLower(kind); {
+	case strings.HasSuffix(name, "s"):
+		name += "es"
+	case strings.HasSuffix(name, "y"):
+		name = strings.TrimSuffix(name, "y") + "ies"
+	default:
+		name += "s"
 	}
-	return strings.ToLower(kind) + "s", true
+	cluster := []string{"Namespace", "Node", "CustomResourceDefinition", "GatewayClass", "ClusterRole", "ClusterRoleBinding"}
+	return name, !slices.Contains(cluster, kind)
 }
 
 // path is where the API server has an object.

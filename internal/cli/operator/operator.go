@@ -1,0 +1,91 @@
+package operator
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/kube/l4"
+	"github.com/weir-lb/weir/internal/kube/operator"
+)
+
+// flags are those of `weir operator`.
+type flags struct {
+	kubeconfig string
+	election   string
+	throttle   time.Duration
+	serve      cli.ServeFlags
+}
+
+func newOperatorCommand() *cobra.Command {
+	var f flags
+	cmd := &cobra.Command{
+		Use:   "operator",
+		Short: "Make Gateways and Services of a Kubernetes cluster work with Weir's data planes",
+		Long: `Make Gateways and Services of a Kubernetes cluster work with Weir's data planes.
+
+The operator follows the cluster's objects and serves each GatewayClass whose controllerName is ` + l4.ControllerName + ` (load
+balancing of UDP and TCP). Each change renders the whole state of the world, at most once in --throttle; only what differs is written.
+
+Inside a Pod it uses the service account; elsewhere --kubeconfig or $KUBECONFIG.`,
+		Example: `  weir operator --leader-election-namespace weir-system
+  weir operator --kubeconfig ~/.kube/config`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			log, err := cli.NewLogger(cmd.ErrOrStderr(), f.serve.Log)
+			if err != nil {
+				return cli.UsageError(err)
+			}
+			return run(cmd, &f, log)
+		},
+	}
+	set := cmd.Flags()
+	set.StringVar(&f.kubeconfig, "kubeconfig", "", "file that names the API server and the credential (default the Pod's service account, else $KUBECONFIG)")
+	set.StringVar(&f.election, "leader-election-namespace", "", "namespace of the Lease by which one of several operators becomes the one that writes (default: there is only one operator)")
+	cli.DurationVar(set, &f.throttle, "throttle", operator.DefaultThrottle, "shortest time between two renders of the whole state of the world")
+	f.serve.Add(cmd, cli.OperatorPart())
+	return cmd
+}
+
+func run(cmd *cobra.Command, f *flags, log *slog.Logger) error {
+	config, err := f.rest()
+	if err != nil {
+		return cli.UsageError(err)
+	}
+	if f.throttle < 0 || f.throttle > time.Minute {
+		return cli.UsageError(fmt.Errorf("--throttle %v: write 0s to 1m", f.throttle))
+	}
+	controllers, err := f.controllers(log)
+	if err != nil {
+		return cli.UsageError(err)
+	}
+	o, err := operator.New(operator.Options{REST: config, Controllers: controllers, Election: f.election, Throttle: f.throttle, Log: log})
+	if err != nil {
+		return err
+	}
+	log.Info("starting", "api_server", config.Host, "controllers", len(controllers))
+	return cli.Serve(cmd.Context(), f.serve, log, admin.Config{Ready: o.Ready, Metrics: o.Samples, Status: func() any { return o.Status() }}, nil, o.Run)
+}
+
+// rest says where the API server is.
+func (f *flags) rest() (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = f.kubeconfig
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("which API server? Give --kubeconfig, or run in a Pod with a service account: %w", err)
+	}
+	config.UserAgent = operator.Name
+	return config, nil
+}
+
+// controllers are all that the operator runs. Another one is appended here.
+func (f *flags) controllers(*slog.Logger) ([]operator.Controller, error) {
+	return []operator.Controller{l4.Controller()}, nil
+}
