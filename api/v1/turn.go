@@ -125,6 +125,22 @@ type TurnConfigStatus struct {
 	Change     *TurnChange `json:"change,omitempty"`                                                                        // what the last reload did; absent: there was none
 	Notes      []string    `json:"notes,omitempty"`                                                                         // settings of the file without effect; absent: none
 	URIs       []string    `json:"uris"`                                                                                    // where clients find the listeners
+	// Discovery is the config discovery service that the configuration comes from; absent: it does not come from one.
+	Discovery *ConfigDiscovery `json:"discovery,omitempty" metric:""`
+}
+
+// ConfigDiscovery is the state of a client of a config discovery service.
+type ConfigDiscovery struct {
+	Service   string    `json:"service"`                                                                                                                     // URL of the service
+	ID        string    `json:"id"`                                                                                                                          // NAMESPACE/NAME of the configuration
+	Node      string    `json:"node,omitempty"`                                                                                                              // name of this node; absent: unknown
+	Connected bool      `json:"connected" metric:"weir_config_discovery_connected" help:"1 while the config discovery service is connected."`                // now
+	Since     time.Time `json:"since,omitzero"`                                                                                                              // when Connected changed last; absent: it never was
+	Connects  uint64    `json:"connects" metric:"weir_config_discovery_connects_total" help:"Connections made to the config discovery service."`             // since the start
+	Failures  uint64    `json:"failures" metric:"weir_config_discovery_failures_total" help:"Connections that could not be made, or that ended."`            // since the start
+	Received  uint64    `json:"received" metric:"weir_config_discovery_received_total" help:"Configurations received from the config discovery service."`    // since the start
+	Kept      bool      `json:"kept" metric:"weir_config_discovery_kept" help:"1 while the configuration in force is one that an earlier process received."` // the configuration in force comes from an earlier process
+	Error     string    `json:"error,omitempty"`                                                                                                             // why there is no connection; absent: there is one
 }
 
 // TurnChange says what a reload did. Listeners are identified by their names.

@@ -5,6 +5,7 @@ package main
 
 import (
 	"os"
+	"path/filepath"
 
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/cli/bench"
@@ -26,7 +27,19 @@ import (
 
 func main() {
 	hangups := cli.CatchHangups()
-	os.Exit(cli.Run(hangups, os.Args[1:], families()))
+	os.Exit(cli.Run(hangups, arguments(os.Args), families()))
+}
+
+// arguments are the arguments of the command line. Under the name stunnerd, or with it as the first argument, weir is the gateway with
+// stunnerd's options.
+func arguments(line []string) []string {
+	switch {
+	case filepath.Base(line[0]) == "stunnerd":
+		return append([]string{"turn", "stunnerd"}, line[1:]...)
+	case len(line) > 1 && line[1] == "stunnerd":
+		return append([]string{"turn"}, line[1:]...)
+	}
+	return line[1:]
 }
 
 // families are the commands. A new family is a package and one line here.

@@ -40,6 +40,11 @@ func CoapPart() AdminPart { return AdminPart{Name: "coap", metrics: "127.0.0.1:9
 // TurnPart is weir turn gateway.
 func TurnPart() AdminPart { return AdminPart{Name: "turn", metrics: "127.0.0.1:9183"} }
 
+// StunnerdPart is weir turn stunnerd: Pods of one node's network each have one.
+func StunnerdPart() AdminPart {
+	return AdminPart{Name: "turn", metrics: "127.0.0.1:9183", several: true}
+}
+
 // DecapPart is weir lb decap.
 func DecapPart() AdminPart { return AdminPart{Name: "decap", metrics: "127.0.0.1:9184", several: true} }
 
@@ -116,13 +121,18 @@ type ServeFlags struct {
 
 // Add adds the flags to a command that serves a part.
 func (f *ServeFlags) Add(cmd *cobra.Command, part AdminPart) {
+	f.AddAddresses(cmd, part)
+	cmd.Flags().StringVar(&f.Log, "log", "text", "log format: text or json")
+}
+
+// AddAddresses is Add without --log, for a command with other flags for its log.
+func (f *ServeFlags) AddAddresses(cmd *cobra.Command, part AdminPart) {
 	flags := cmd.Flags()
 	f.part, f.directory, f.given = part, controlDirectory(), flags.Changed
 	flags.StringVar(&f.admin, "admin", "", "address for operators: unix:/path, or HOST:PORT with --admin-token-file, or empty for none (default unix:"+f.directory+"/"+part.Name+".sock)")
 	flags.StringVar(&f.metrics, "metrics", "", "address for probes and metrics, HOST:PORT, or empty for none (default "+part.metrics+" unless --admin is given)")
 	flags.StringVar(&f.TokenFile, "admin-token-file", "", "file with the token that operators need over HOST:PORT (default $"+EnvAdminToken+")")
 	flags.StringSliceVar(&f.Hosts, "admin-host", nil, "name by which HTTP clients may call this machine, besides localhost, its own name and addresses")
-	flags.StringVar(&f.Log, "log", "text", "log format: text or json")
 }
 
 // open opens what the flags request.

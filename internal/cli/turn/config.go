@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 
 	"github.com/weir-lb/weir/internal/cli/files"
@@ -18,7 +19,9 @@ type gatewaySource struct {
 	file  *config.File // nil of a URI
 	uri   string
 	flags *gatewayFlags
-	limit int // instead of limits.unauthenticated; 0: none
+	limit int         // instead of limits.unauthenticated; 0: none
+	found *discovered // nil: not of a config discovery service
+	level string      // of stunnerd's -l; empty: the configuration's
 }
 
 // isURI distinguishes a TURN URI from the name of a file.
@@ -53,18 +56,32 @@ func (f *gatewayFlags) source(args []string) (*gatewaySource, error) {
 		return &gatewaySource{uri: args[0], flags: f, limit: limit}, nil
 	}
 	path := strings.TrimPrefix(f.config.Path, "file://")
-	if scheme, _, ok := strings.Cut(path, "://"); ok || path == "k8s" {
-		return nil, fmt.Errorf("-c %s: a configuration is not fetched by %s; name a file, such as one that a ConfigMap mounts", path, scheme)
+	scheme, _, ok := strings.Cut(path, "://")
+	switch {
+	case ok && slices.Contains([]string{"http", "https", "ws", "wss"}, scheme):
+		found, err := newDiscovered(path, f.id, true)
+		return &gatewaySource{found: found, flags: f, limit: limit}, err
+	case ok || path == "k8s":
+		return nil, fmt.Errorf("-c %s: a configuration is not fetched by %s; name a file, such as one that a ConfigMap mounts, or the http:// URL of a config discovery service", path, scheme)
+	case f.id != "":
+		return nil, errors.New("--id belongs to the URL of a config discovery service")
 	}
 	return &gatewaySource{file: config.NewFile(path), flags: f, limit: limit}, nil
 }
 
 // load reads the current configuration. text is for comparison by a watch.
 func (s *gatewaySource) load() (plan *files.GatewayPlan, text []byte, err error) {
+	if s.found != nil {
+		return s.found.load(s)
+	}
 	if s.file == nil {
 		c, err := stunnerd.FromURI(s.uri, s.flags.peers, s.flags.tcpPeers)
 		err = asFlag(&c, err)
-		return s.limited(&files.GatewayPlan{Gateway: c, Log: stunnerd.LogLevels{All: slog.LevelInfo}}), nil, err
+		plan = &files.GatewayPlan{Gateway: c, Log: stunnerd.LogLevels{All: slog.LevelInfo}}
+		if s.level != "" {
+			s.levels(plan)
+		}
+		return s.limited(plan), nil, err
 	}
 	text, err = s.file.Read()
 	if err != nil {
@@ -90,11 +107,37 @@ func asFlag(c *gateway.Config, err error) error {
 
 // parse reads the text of the file.
 func (s *gatewaySource) parse(text []byte) (*files.GatewayPlan, error) {
-	plan, err := files.Gateway(s.file.Path(), text)
+	plan, err := files.Gateway(s.name(), text)
 	if err != nil {
 		return nil, err
 	}
+	if s.found != nil {
+		s.found.translate(plan)
+	}
+	if s.level != "" {
+		s.levels(plan)
+	}
 	return s.limited(plan), nil
+}
+
+// name is where the configuration comes from, for messages; empty of a URI.
+func (s *gatewaySource) name() string {
+	switch {
+	case s.found != nil:
+		return s.found.watcher.URL()
+	case s.file != nil:
+		return s.file.Path()
+	}
+	return ""
+}
+
+// levels applies stunnerd's -l, which wins over the configuration.
+func (s *gatewaySource) levels(plan *files.GatewayPlan) {
+	levels, notes := stunnerd.ParseLogLevel(s.level, &plan.Gateway)
+	plan.Log = levels
+	for _, note := range notes {
+		plan.Notes = append(plan.Notes, "-l: "+note.Error())
+	}
 }
 
 // limited applies --unauthenticated.

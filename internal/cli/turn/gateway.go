@@ -30,6 +30,8 @@ type gatewayFlags struct {
 	tcpPeers     []string
 	workers      int
 	check        bool
+	id           string // of a config discovery service
+	force        bool   // ready while it drains
 	unproven     int
 	drainTimeout time.Duration
 	serve        cli.ServeFlags
@@ -49,6 +51,9 @@ The file and the certificates that it names are watched: a change (also an atomi
 applied as a whole, or refused with one line that names file, line, key and remedy. Allocations continue unless the new
 configuration forbids them; only a listener whose address, port or protocol changes is reopened.
 
+The URL of a config discovery service instead of a file, -c http://HOST:PORT, is one of STUNner's operator or Weir's: the gateway follows
+the configuration --id there and keeps the last one while the service is away. 'weir turn stunnerd' has stunnerd's own options.
+
 A TURN URI instead of a file is a gateway with one listener, one user and routes to every peer, or to --peers. With
 tls and dtls the gateway makes a self-signed certificate.
 
@@ -62,11 +67,13 @@ allocations, an end when the last one is gone or after --drain-timeout; a second
   weir turn gateway turns://user1:passwd1@0.0.0.0:5349 --tcp-peers 10.0.0.0/8:443
   weir turn gateway -c gateway.yaml --metrics :9183
   weir turn gateway -c stunnerd.yaml --check
+  weir turn gateway -c http://stunner-config-discovery.stunner-system:13478 --id media/udp-gateway
   kill -HUP PID     # of this gateway: read the file again`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runTurnGateway(cmd, &f, args) },
 	}
 	flags := cmd.Flags()
 	f.config.Add(cmd, ", Weir's or STUNner's (YAML or JSON)")
+	flags.StringVar(&f.id, "id", "", "of a config discovery service: NAMESPACE/NAME of the configuration (default $STUNNER_NAMESPACE/$STUNNER_NAME)")
 	flags.StringSliceVar(&f.peers, "peers", nil, "of a TURN URI: peers that may be reached: addresses, prefixes, names, each with an optional port range (default 0.0.0.0/0,::/0)")
 	flags.StringSliceVar(&f.tcpPeers, "tcp-peers", nil, "of a TURN URI: peers that may be reached over TCP (RFC 6062; default none)")
 	flags.IntVar(&f.workers, "workers", 0, "workers that relay, each with its own socket per UDP listener (default one per core)")
@@ -105,6 +112,11 @@ func runTurnGateway(cmd *cobra.Command, f *gatewayFlags, args []string) error {
 	if err != nil {
 		return cli.UsageError(err)
 	}
+	return runGateway(cmd, f, source)
+}
+
+// runGateway runs or checks a gateway with a configuration from wherever.
+func runGateway(cmd *cobra.Command, f *gatewayFlags, source *gatewaySource) error {
 	if f.workers < 0 || f.workers > maxGatewayWorkers {
 		return cli.UsageError(fmt.Errorf("--workers %d is not between 0 (one per core) and %d", f.workers, maxGatewayWorkers))
 	}
@@ -135,6 +147,7 @@ func runTurnGateway(cmd *cobra.Command, f *gatewayFlags, args []string) error {
 func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource, log *slog.Logger, levels *atomic.Pointer[stunnerd.LogLevels], drainGiven bool) error {
 	signals, release := turnSignals()
 	defer release()
+	source.keep(k)
 	plan, text, err := source.loadChecked(log)
 	if err != nil {
 		return cli.UsageError(err)
@@ -155,7 +168,7 @@ func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource,
 	if dropped := k.DropUntaken(); dropped > 0 {
 		log.Info("kept sockets without an allocation are closed, such as those of clients over TCP, TLS and DTLS", "sockets", dropped)
 	}
-	loop := &gatewayLoop{source: source, gateway: g, log: log.With("scope", "reconciler"), levels: levels}
+	loop := &gatewayLoop{source: source, gateway: g, log: log.With("scope", "reconciler"), levels: levels, draining: make(chan struct{})}
 	api := loop.admin(k, offload, plan.STUNner)
 	token, err := cli.AdminToken(source.flags.serve.TokenFile)
 	if err != nil {
@@ -176,7 +189,9 @@ func serveGateway(ctx context.Context, k *handover.Store, source *gatewaySource,
 	}
 	return cli.Serve(ctx, source.flags.serve, log, api, source.reload(log), g.Run,
 		func(ctx context.Context) error { return loop.run(ctx, text) },
-		func(ctx context.Context) error { return superviseGateway(ctx, signals, g, k, timeout, log) })
+		func(ctx context.Context) error {
+			return superviseGateway(ctx, signals, g, k, timeout, loop.drains, log)
+		})
 }
 
 // loadChecked is load for a gateway that is going to serve.
@@ -201,11 +216,19 @@ func (l *gatewayLoop) admin(k *handover.Store, offload *turnOffload, stunner boo
 	offload.measured(&api)
 	others := api.Metrics
 	api.Metrics = func() []metrics.Sample { return append(others(), l.samples()...) }
+	if l.source.flags.force {
+		api.Ready = func() error {
+			if err := l.gateway.Ready(); !errors.Is(err, gateway.ErrDraining) {
+				return err
+			}
+			return nil
+		}
+	}
 	return api
 }
 
 // superviseGateway answers the supervisor until a signal ends the gateway, and then drains it. A timeout of nil is the configuration's.
-func superviseGateway(ctx context.Context, signals <-chan os.Signal, g *gateway.Gateway, k *handover.Store, timeout *time.Duration, log *slog.Logger) error {
+func superviseGateway(ctx context.Context, signals <-chan os.Signal, g *gateway.Gateway, k *handover.Store, timeout *time.Duration, begun func(), log *slog.Logger) error {
 	drain := func() gateway.DrainConfig {
 		settings := g.DrainConfig()
 		if timeout != nil {
@@ -217,7 +240,7 @@ func superviseGateway(ctx context.Context, signals <-chan os.Signal, g *gateway.
 	k.Ready()
 	end := cli.SignalsOf(ctx).Ending
 	end.Drain()
-	if drainGateway(ctx, signals, g, drain, k.Stopping, log); ctx.Err() == nil {
+	if drainGateway(ctx, signals, g, drain, func() { begun(); k.Stopping() }, log); ctx.Err() == nil {
 		handover.Leaving() // from here on, a process that does not end is killed and not restarted
 		end.Drained()
 	}
@@ -226,7 +249,7 @@ func superviseGateway(ctx context.Context, signals <-chan os.Signal, g *gateway.
 
 // reload is the action on SIGHUP.
 func (s *gatewaySource) reload(log *slog.Logger) func() {
-	if s.file == nil {
+	if s.file == nil { // also of a service, which sends what changes
 		return func() { log.Info("there is no configuration file to read again") }
 	}
 	return s.file.Reload

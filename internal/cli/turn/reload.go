@@ -23,6 +23,7 @@ type gatewayLoop struct {
 	endpoints *stunnerEndpoints
 	log       *slog.Logger
 	levels    *atomic.Pointer[stunnerd.LogLevels]
+	draining  chan struct{} // closed when a drain begins: configurations are not followed any more
 
 	mu     sync.Mutex // guards the fields below
 	plan   *files.GatewayPlan
@@ -34,9 +35,7 @@ type gatewayLoop struct {
 func (l *gatewayLoop) started(plan *files.GatewayPlan) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.source.file != nil {
-		l.status.File = l.source.file.Path()
-	}
+	l.status.File = l.source.name()
 	l.appliedLocked(plan)
 }
 
@@ -82,13 +81,21 @@ func (l *gatewayLoop) noteLocked(notes []string, now time.Time) {
 func (l *gatewayLoop) now() v1.TurnConfigStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.status
+	status := l.status
+	if l.source.found != nil {
+		found := l.source.found.status()
+		status.Discovery = &found
+	}
+	return status
 }
 
 func (l *gatewayLoop) samples() []metrics.Sample { return metrics.Of(l.now()) }
 
 // run watches the file and the certificates that it names until ctx ends.
 func (l *gatewayLoop) run(ctx context.Context, text []byte) error {
+	if l.source.found != nil {
+		return l.follow(ctx)
+	}
 	if l.source.file == nil {
 		<-ctx.Done()
 		return nil
@@ -102,8 +109,8 @@ func (l *gatewayLoop) run(ctx context.Context, text []byte) error {
 	})
 }
 
-// take applies the current contents of the file. If that fails, it records the error and nothing changes.
-func (l *gatewayLoop) take(text []byte, err error) {
+// take applies the current contents of the file and reports whether that succeeded. If not, it records the error and nothing changes.
+func (l *gatewayLoop) take(text []byte, err error) bool {
 	var plan *files.GatewayPlan
 	if err == nil {
 		plan, err = l.source.parse(text)
@@ -118,7 +125,7 @@ func (l *gatewayLoop) take(text []byte, err error) {
 		l.status.Failures++
 		l.status.Error, l.status.Failed = err.Error(), time.Now()
 		l.log.Error("configuration not taken over, the one before it stays", "error", err)
-		return
+		return false
 	}
 	l.appliedLocked(plan)
 	l.status.Reloads++
@@ -129,6 +136,7 @@ func (l *gatewayLoop) take(text []byte, err error) {
 	for _, note := range change.Notes {
 		l.log.Warn("configuration", "note", note)
 	}
+	return true
 }
 
 func (l *gatewayLoop) apply(plan *files.GatewayPlan) (change v1.TurnChange, err error) {

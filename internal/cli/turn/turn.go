@@ -17,6 +17,7 @@ func newTurnCommand() *cobra.Command {
 	}
 	cmd.AddCommand(
 		newTurnGatewayCommand(),
+		newStunnerdCommand(),
 		newTurnCatCommand(),
 		newTurnBenchCommand(),
 		newTurnUsersCommand(),

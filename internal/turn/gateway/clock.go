@@ -29,6 +29,9 @@ func bootID() string {
 // clockID is the id under which the Store has the clockRecord; no allocation has it.
 const clockID = 1 << 53
 
+// ConfigID is the id under which the process that runs a gateway may store its configuration. The gateway leaves the record alone.
+const ConfigID = clockID + 1
+
 // clockRecord defines what the times of the stored records mean. They are Unix nanoseconds of a virtual wall clock
 // that has not been set since the records of this boot began.
 type clockRecord struct {

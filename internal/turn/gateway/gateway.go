@@ -203,6 +203,9 @@ func (g *Gateway) Drain(on bool, alternate netip.AddrPort) {
 	}
 }
 
+// ErrDraining is the error of Ready while the gateway drains.
+var ErrDraining = errors.New("the gateway drains")
+
 // Ready returns why the gateway should get no new clients, nil if it should get them.
 func (g *Gateway) Ready() error {
 	g.mu.Lock()
@@ -211,7 +214,7 @@ func (g *Gateway) Ready() error {
 	case g.state != running:
 		return errors.New("the gateway does not run")
 	case g.draining.Load():
-		return errors.New("the gateway drains")
+		return ErrDraining
 	case len(g.config.Listeners) == 0:
 		return errors.New("no listener is configured")
 	}

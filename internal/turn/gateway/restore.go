@@ -71,7 +71,7 @@ func (g *Gateway) restoreLocked() {
 	restored, lost := 0, 0
 	var gone []uint64
 	g.options.Store.Records(func(id uint64, b []byte) bool {
-		if id == nonceKeyID || id == clockID {
+		if id == nonceKeyID || id >= clockID { // not an allocation
 			return true
 		}
 		r, err := allocation.DecodeRecord(b)

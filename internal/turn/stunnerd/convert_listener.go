@@ -128,7 +128,7 @@ func (c *converter) nodeAddress(at string, to *gateway.ListenerConfig) (string, 
 		return "", keyerror.Errorf("address", "%s: the node's address is not known, and %q is none; set STUNNER_NODE_ADDR to it, in Kubernetes from the field status.hostIP, or write the address",
 			nodeAddress, text)
 	}
-	own, err := netip.ParseAddr(strings.TrimSpace(c.getenv("STUNNER_ADDR")))
+	own, err := netip.ParseAddr(strings.TrimSpace(c.getenv(ownAddress)))
 	if err != nil || own == node || own.Is4() != node.Is4() {
 		return node.String(), nil
 	}

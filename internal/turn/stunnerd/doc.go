@@ -17,5 +17,6 @@
 //	file, document, warnings, err := config.DecodeForeign[stunnerd.Config](name, text)
 //	result, err := file.Convert(os.Getenv)
 //
-// Limits: no config discovery service.
+// Bootstrap, Deleted, IsDeleted and PatchNode are what STUNner's config discovery service adds: the configuration before the first one, the
+// notice that one was deleted, and the address of a node. Package kube/discovery carries configurations.
 package stunnerd

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+
+	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
 // Levels of STUNner that slog does not define.
@@ -64,4 +66,13 @@ func (c *converter) logLevel(f *Config) error {
 		}
 	}
 	return nil
+}
+
+// ParseLogLevel reads the levels of stunnerd's option -l for a gateway with that configuration. An entry without effect is a note.
+func ParseLogLevel(text string, of *gateway.Config) (LogLevels, []error) {
+	c := &converter{getenv: func(string) string { return "" }}
+	c.result.Gateway = *of
+	c.result.Log.All = slog.LevelInfo
+	_ = c.logLevel(&Config{Admin: Admin{LogLevel: Text(text)}}) // it returns notes, not errors
+	return c.result.Log, c.result.Notes
 }
