@@ -22,6 +22,7 @@ export PATH := $(PATH):$(or $(shell PATH='$(PATH)' $(GO) env GOPATH 2>/dev/null)
 RACE := \
 	./internal/coap/... \
 	./internal/control/... \
+	./internal/kube/discovery/... \
 	./internal/kube/pods/... \
 	./internal/workers/... \
 	./internal/datapath/udpnat/... \
