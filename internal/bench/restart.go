@@ -47,8 +47,9 @@ func (c *RestartConfig) Validate() error {
 // restartEvent is something that happens to the server.
 type restartEvent struct {
 	name, about string
-	state       bool // the server has a state directory
-	unasked     bool // measured only where it is named: it is known to end sessions
+	state       bool   // the server has a state directory
+	unasked     bool   // measured only where it is named: it is known to end sessions
+	roll        string // the server is a cluster of nodes behind a balancer with this mode, which needs privileges
 	happen      func(r *restart, ctx context.Context) error
 }
 
@@ -61,6 +62,8 @@ func restartEvents() []restartEvent {
 		{name: "terminate", about: "SIGTERM to the supervisor, then a new start with the same --state", state: true, happen: (*restart).terminate},
 		{name: "sigusr2", about: "SIGUSR2 to the supervisor: upgrade to the binary at its path, here the same one", happen: (*restart).signalUpgrade},
 		{name: "upgrade", about: "the same by weir coap upgrade", happen: (*restart).upgrade},
+		{name: "rolling", about: "one of three cluster nodes behind weir lb (ebpf, mode nat) is drained, ended by SIGTERM and started, in turn", roll: "nat", happen: (*restart).rollOne},
+		{name: "rolling-dsr", about: "the same in mode l2dsr", roll: "l2dsr", happen: (*restart).rollOne},
 		{name: "stop", about: "SIGTERM without --state, then a new start: sessions end, which misses the aims", unasked: true, happen: (*restart).terminate},
 	}
 }
@@ -76,6 +79,7 @@ type restart struct {
 	at     netip.AddrPort
 	server *programs.Daemon
 	args   []string
+	roll   *roll // nil: one server
 }
 
 // Restart measures each event under a load of its own, and returns a result for each.
@@ -84,7 +88,7 @@ func Restart(ctx context.Context, config RestartConfig) (results []*measure.Resu
 		return nil, err
 	}
 	events := slices.DeleteFunc(restartEvents(), func(e restartEvent) bool {
-		return !wanted(config.Events, e.name) || e.unasked && len(config.Events) == 0
+		return !wanted(config.Events, e.name) || (e.unasked || e.roll != "" && netlab.Privileged() != nil) && len(config.Events) == 0
 	})
 	for i, event := range events {
 		r := &restart{config: config, event: event}
@@ -115,25 +119,14 @@ func restartTopology() *netlab.Topology {
 
 // measure runs the load on a new server while the event happens to it.
 func (r *restart) measure(ctx context.Context) (result *measure.Result, err error) {
-	var topology *netlab.Topology
-	r.at = netip.MustParseAddrPort("10.83.1.1:5784")
-	if netlab.Privileged() == nil {
-		topology = restartTopology()
-	} else {
-		ports, err := freePorts(nil, 1)
-		if err != nil {
-			return nil, err
-		}
-		r.at = ports[0]
+	topology, err := r.network()
+	if err != nil {
+		return nil, err
 	}
 	if r.Stage, err = programs.OpenStage(r.config.Binary, topology); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
-	r.args = []string{"coap", "server", "--dtls-only", "--dtls", r.at.String()}
-	if r.event.state {
-		r.args = append(r.args, "--state", filepath.Join(r.Dir, "state"))
-	}
 	if err := r.start(ctx); err != nil {
 		return nil, err
 	}
@@ -158,15 +151,45 @@ func (r *restart) measure(ctx context.Context) (result *measure.Result, err erro
 	return result, nil
 }
 
-// start starts the server with its supervisor.
+// network is what the event needs: namespaces, or nil for loopback.
+func (r *restart) network() (*netlab.Topology, error) {
+	r.at = netip.MustParseAddrPort("10.83.1.1:5784")
+	switch {
+	case r.event.roll != "":
+		r.at = netip.AddrPortFrom(netip.MustParseAddr(movedVIP), movedPort)
+		return rollTopology(r.event.roll), privileged()
+	case netlab.Privileged() == nil:
+		return restartTopology(), nil
+	}
+	ports, err := freePorts(nil, 1)
+	if err != nil {
+		return nil, err
+	}
+	r.at = ports[0]
+	return nil, nil
+}
+
+// start starts the server with its supervisor, or the cluster.
 func (r *restart) start(ctx context.Context) (err error) {
+	if r.event.roll != "" {
+		r.roll, err = openRoll(ctx, r.Stage, r.event.roll)
+		return err
+	}
+	r.args = []string{"coap", "server", "--dtls-only", "--dtls", r.at.String()}
+	if r.event.state {
+		r.args = append(r.args, "--state", filepath.Join(r.Dir, "state"))
+	}
 	r.server, err = r.Daemon(ctx, "server", "server", r.args...)
 	return err
 }
 
 // startLoad starts the clients. They go on after an error with a new handshake, as devices do.
 func (r *restart) startLoad() (*coapLoad, error) {
-	return startCoapLoad(r.Stage, "clients", "coaps://"+r.at.String()+"/benchmark?rlen=40", "--clients", fmt.Sprint(r.config.Clients),
+	namespace := "clients"
+	if r.roll != nil {
+		namespace = "client"
+	}
+	return startCoapLoad(r.Stage, namespace, "coaps://"+r.at.String()+"/benchmark?rlen=40", "--clients", fmt.Sprint(r.config.Clients),
 		"--interval", r.config.Interval.String(), "--duration", "24h", "--progress", "json")
 }
 
@@ -178,19 +201,8 @@ func (r *restart) happenings(ctx context.Context, load *coapLoad) (windows []res
 		}
 		r.config.progress(float64(i)/float64(r.config.Times), "%d of %d", i+1, r.config.Times)
 		w := restartWindow{load: loadAverage()}
-		before, err := servingProcess(ctx, r.server)
-		if err != nil {
+		if err := r.once(ctx, &w); err != nil {
 			return nil, err
-		}
-		w.at = time.Now()
-		if r.event.happen != nil {
-			if err := r.event.happen(r, ctx); err != nil {
-				return nil, err
-			}
-			if err := r.becomes(ctx, before); err != nil {
-				return nil, err
-			}
-			w.served = time.Since(w.at)
 		}
 		windows = append(windows, w)
 		if err := programs.Sleep(ctx, time.Until(w.at.Add(r.config.Every))); err != nil {
@@ -201,6 +213,35 @@ func (r *restart) happenings(ctx context.Context, load *coapLoad) (windows []res
 		}
 	}
 	return windows, nil
+}
+
+// once lets the event happen once, and waits until it is over.
+func (r *restart) once(ctx context.Context, w *restartWindow) error {
+	before := 0
+	if r.roll == nil {
+		var err error
+		if before, err = servingProcess(ctx, r.server); err != nil {
+			return err
+		}
+	}
+	w.at = time.Now()
+	if r.event.happen == nil {
+		return nil
+	}
+	if err := r.event.happen(r, ctx); err != nil {
+		return err
+	}
+	w.served = time.Since(w.at)
+	if r.roll != nil {
+		w.served -= r.roll.quiet
+		w.moving, w.forwarded = r.roll.moving, r.roll.after
+		return nil
+	}
+	if err := r.becomes(ctx, before); err != nil {
+		return err
+	}
+	w.served = time.Since(w.at)
+	return nil
 }
 
 // becomes waits until another process than that of before serves.

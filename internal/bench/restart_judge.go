@@ -18,6 +18,8 @@ type restartWindow struct {
 	served time.Duration // until another process answered at the admin socket; 0 where nothing happened
 	load   float64       // load average before the event
 
+	moving, forwarded uint64 // datagrams between cluster nodes: while a shard moved, and afterwards
+
 	sent, answered, lost, handshakes, repeated uint64
 
 	wait    time.Duration // longest of a client, from the intended time of its request
@@ -80,6 +82,9 @@ func (w *restartWindow) judge() (verdict, why string) {
 	}
 	if w.handshakes > 0 {
 		missed = append(missed, fmt.Sprintf("%d handshakes", w.handshakes))
+	}
+	if w.forwarded > 0 {
+		missed = append(missed, fmt.Sprintf("%d forwarded after the move", w.forwarded))
 	}
 	starved := w.late > restartLimit/2 || w.wait > restartLimit && w.wait-w.late <= restartLimit
 	if w.wait > restartLimit && !starved {

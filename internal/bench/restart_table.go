@@ -23,6 +23,8 @@ const (
 	figureServing      = "serving after"
 	figureLate         = "clients late"
 	figureLoadAverage  = "load average"
+	figureMoving       = "forwarded while moving" // datagrams between cluster nodes; events that roll alone
+	figureAfterMove    = "forwarded after"        // and while nothing moved
 )
 
 const (
@@ -41,6 +43,13 @@ func (r *restart) result(started time.Time) *measure.Result {
 	}
 }
 
+// restartFigure is a figure of each event, and how those of several become one.
+type restartFigure struct {
+	name, unit string
+	of         func(*restartWindow) float64
+	sum        func([]float64) float64
+}
+
 // fill sums the events up.
 func (r *restart) fill(result *measure.Result, windows []restartWindow, samples []v1.CoAPBenchSample, total *v1.CoAPBench) {
 	result.Elapsed = time.Since(result.Started)
@@ -55,11 +64,7 @@ func (r *restart) fill(result *measure.Result, windows []restartWindow, samples 
 	milliseconds := func(of func(*restartWindow) time.Duration) func(*restartWindow) float64 {
 		return func(w *restartWindow) float64 { return measure.Millis(of(w)) }
 	}
-	for _, f := range []struct {
-		name, unit string
-		of         func(*restartWindow) float64
-		sum        func([]float64) float64
-	}{
+	figures := []restartFigure{
 		{figureRestartSent, "", func(w *restartWindow) float64 { return float64(w.sent) }, sumOf},
 		{figureRestartLost, "", func(w *restartWindow) float64 { return float64(w.lost) }, sumOf},
 		{figureRehandshakes, "", func(w *restartWindow) float64 { return float64(w.handshakes) }, sumOf},
@@ -69,7 +74,12 @@ func (r *restart) fill(result *measure.Result, windows []restartWindow, samples 
 		{figureServing, "ms", milliseconds(func(w *restartWindow) time.Duration { return w.served }), median},
 		{figureLate, "ms", milliseconds(func(w *restartWindow) time.Duration { return w.late }), slices.Max[[]float64]},
 		{figureLoadAverage, "", func(w *restartWindow) float64 { return w.load }, median},
-	} {
+	}
+	if r.event.roll != "" {
+		figures = append(figures, restartFigure{figureMoving, "", func(w *restartWindow) float64 { return float64(w.moving) }, sumOf},
+			restartFigure{figureAfterMove, "", func(w *restartWindow) float64 { return float64(w.forwarded) }, sumOf})
+	}
+	for _, f := range figures {
 		all := values(f.of)
 		result.Figures = append(result.Figures, measure.Figure{Name: f.name, Value: f.sum(all), Unit: f.unit})
 		result.Series = append(result.Series, measure.Series{Name: f.name, Unit: f.unit, At: r.times(windows), Values: all})
@@ -160,11 +170,11 @@ func restartTables(results []*measure.Result) []plot.Table {
 		pathColumn("event"), column{"times", func(r *measure.Result) string { return r.Parameters["times"] }},
 		counted("requests sent", figureRestartSent), counted("lost", figureRestartLost), counted("new handshakes", figureRehandshakes),
 		counted("repeated", figureRepeated), counted("longest wait ms", figureLongestWait), counted("no answer for ms", figureSilence),
-		counted("serving after ms", figureServing), counted("clients late ms", figureLate), numbered("load average", figureLoadAverage),
+		counted("serving after ms", figureServing), counted("forwarded after", figureAfterMove), counted("clients late ms", figureLate), numbered("load average", figureLoadAverage),
 		column{"verdict", func(r *measure.Result) string { return verdictOf(r) }})
-	names := []string{figureRestartSent, figureRestartLost, figureRehandshakes, figureRepeated, figureLongestWait, figureSilence, figureServing, figureLate, figureLoadAverage}
+	names := []string{figureRestartSent, figureRestartLost, figureRehandshakes, figureRepeated, figureLongestWait, figureSilence, figureServing, figureAfterMove, figureLate, figureLoadAverage}
 	single := plot.Table{Title: "Each event", Header: []string{
-		"event", "number", "requests sent", "lost", "new handshakes", "repeated", "longest wait ms", "no answer for ms", "serving after ms", "clients late ms", "load average",
+		"event", "number", "requests sent", "lost", "new handshakes", "repeated", "longest wait ms", "no answer for ms", "serving after ms", "forwarded after", "clients late ms", "load average",
 		"aims",
 	}}
 	for _, r := range results {
@@ -195,7 +205,7 @@ func restartMethod(results []*measure.Result) string {
 	r, m := results[0], results[0].Machine
 	text := fmt.Sprintf(`Aims of each event: 0 requests lost, 0 new handshakes, no client waits more than %v for its answer. %s clients over DTLS with connection ids, pause %s, each
 event %s times, every %s. A wait counts from when the request was intended to be sent. "No answer for" and "serving after" (until another process answers at the admin
-socket), in the first table, are medians; "clients late" is the longest time that the clients' program was behind its own timers. Events that it cannot
+socket; of a cluster node, until its sessions are back), in the first table, are medians; "clients late" is the longest time that the clients' program was behind its own timers. Events that it cannot
 judge because of that are VOID. Clients and server share the machine: %s, %d cores, Linux %s. Started %s.`,
 		restartLimit, r.Parameters["clients"], r.Parameters["interval"], r.Parameters["times"], r.Parameters["every"], m.CPU, m.Cores, m.Kernel, r.Started.UTC().Format(time.DateTime))
 	for _, r := range results {

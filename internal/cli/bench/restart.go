@@ -23,13 +23,15 @@ count for each event what the clients sent and lost, which new handshakes they m
 
 Events:
 ` + measuring.IndentNames(bench.RestartEvents()) + `
-Without --events all but stop are measured. Each has a server and a load of its own, with root in network namespaces of their own, else on loopback.
+Without --events all but stop are measured; those that roll need root. Each has a server and a load of its own, with root in network namespaces of
+their own, else on loopback.
 
 The aims of each event are 0 requests lost, 0 new handshakes, and no wait of more than 3 s, counted from when the request was intended to
-be sent. Where the clients' program itself was not scheduled for so long that nothing is proven, the event is VOID. The exit code is 1 if
-an aim is missed or an event is void. A full run takes about 5 minutes.`,
+be sent; of a cluster also 0 records forwarded between nodes once a shard has moved. Where the clients' program itself was not scheduled for so long that nothing is proven, the event is VOID. The exit code is 1 if
+an aim is missed or an event is void. A full run takes about 7 minutes.`,
 		Example: `  sudo weir bench run restart --report restart.html
   sudo weir bench run restart --events kill --interval 0s --times 20
+  sudo weir bench run restart --events rolling,rolling-dsr --times 6
   weir bench run restart --clients 100 --times 2 --every 2s --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
