@@ -104,6 +104,8 @@ type DTLSCounters struct {
 	NotKept     uint64 `json:"sessions_not_kept"`     // sessions that end with the process: no slot, or a long identity
 	Restored    uint64 `json:"sessions_restored"`     // sessions taken over from the process before
 	RestoreLost uint64 `json:"sessions_restore_lost"` // sessions of the process before that do not fit this one
+	LeftHandled uint64 `json:"left_handled"`          // datagrams that the process before had read and not handled
+	LeftSent    uint64 `json:"left_sent"`             // datagrams that the process before had sealed and perhaps not sent
 
 	MovedOut uint64 `json:"sessions_moved_out"` // sessions that left for another node of the cluster
 	MovedIn  uint64 `json:"sessions_moved_in"`  // sessions that came from another node of the cluster

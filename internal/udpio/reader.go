@@ -2,6 +2,7 @@ package udpio
 
 import (
 	"net/netip"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -14,7 +15,8 @@ type Reader struct {
 	headers []mmsghdr
 	iovecs  []unix.Iovec
 	names   []sockaddr
-	control []byte // readControlSize for each message, nil if no option needs control messages
+	control []byte  // readControlSize for each message, nil if no option needs control messages
+	state   *uint64 // of a ReadJournal; nil without
 }
 
 // NewReader returns a reader of at most batch datagrams per call.
@@ -47,12 +49,21 @@ func (r *Reader) receive(fd int, messages []Message) (int, unix.Errno) {
 			h.Controllen = readControlSize
 		}
 	}
+	if r.state != nil {
+		for i := range count {
+			r.headers[i].Len = 0
+		}
+		atomic.StoreUint64(r.state, journalReading|uint64(count))
+	}
 	// A raw system call: it never blocks, so the scheduler need not know about it.
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd), uintptr(unsafe.Pointer(&r.headers[0])), uintptr(count), unix.MSG_DONTWAIT, 0, 0)
 	if errno != 0 {
-		return 0, errno
+		n = 0
 	}
-	return int(n), 0
+	if r.state != nil {
+		atomic.StoreUint64(r.state, uint64(n))
+	}
+	return int(n), errno
 }
 
 // take copies what the kernel reported about datagram i into m. It returns the socket's drop counter, if it was
@@ -82,7 +93,14 @@ func newReader(batch int, control bool) *Reader {
 	if control {
 		r.control = make([]byte, batch*readControlSize)
 	}
+	r.prepare(control)
+	return r
+}
+
+// prepare writes what is the same in every call.
+func (r *Reader) prepare(control bool) {
 	for i := range r.headers {
+		r.headers[i] = mmsghdr{}
 		h := &r.headers[i].Hdr
 		h.Name = (*byte)(unsafe.Pointer(&r.names[i]))
 		h.Iov = &r.iovecs[i]
@@ -91,5 +109,4 @@ func newReader(batch int, control bool) *Reader {
 			h.Control = &r.control[i*readControlSize]
 		}
 	}
-	return r
 }

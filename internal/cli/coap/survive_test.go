@@ -234,7 +234,7 @@ func TestRootCoapSurvivesUnderSystemd(t *testing.T) {
 		before := s.now()
 		for ; before.Handover.Waiting > 0; before = s.now() {
 		}
-		if before.Handover.Supervisor != "systemd" || before.Handover.Stored != 4 || before.Handover.Refused != 0 {
+		if before.Handover.Supervisor != "systemd" || before.Handover.Stored != 5 || before.Handover.Refused != 0 {
 			t.Errorf("%+v", before.Handover)
 		}
 		if out, err := d.Systemctl(commands[0]...); err != nil {

@@ -2,10 +2,13 @@ package node
 
 import (
 	"cmp"
+	"fmt"
 	"os"
 	"runtime"
 	"strconv"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/coap/exchange"
 	"github.com/weir-lb/weir/internal/dtls/arena"
@@ -29,6 +32,7 @@ const (
 	storedSocket = "/socket/"
 	storedLink   = "/link/"
 	storedArena  = "/sessions"
+	storedFlight = "/under-way"
 )
 
 // storedName names a listener in the Store, by its configured address: the port may be 0. Several at the same one are numbered.
@@ -53,6 +57,7 @@ func (n *Node) takeOver(l *listener, cfg *engine.Config) {
 	cfg.Workers = cmp.Or(cfg.Workers, runtime.GOMAXPROCS(0))
 	cfg.Sockets, l.held = n.takeAll(l.stored + storedSocket)
 	cfg.LinkSockets, l.heldLinks = n.takeAll(l.stored + storedLink)
+	cfg.InFlight = n.openInFlight(l, engine.InFlightBytes(cfg.Workers))
 	if !l.secure {
 		return
 	}
@@ -69,6 +74,61 @@ func (n *Node) takeOver(l *listener, cfg *engine.Config) {
 		l.arena, l.kept = a, &KeptStatus{SlotBytes: a.SlotSize(), Damaged: loss.Damaged, NoRoom: loss.NoRoom}
 		return a
 	}
+}
+
+// openInFlight maps the memory of what a process has under way: that of the process before, or a new one. nil: there is none.
+func (n *Node) openInFlight(l *listener, size int) []byte {
+	if fd, ok := n.cfg.Store.Take(l.stored + storedFlight); ok {
+		l.flight, l.flightHeld = os.NewFile(uintptr(fd), "under-way"), true
+		if info, err := l.flight.Stat(); err != nil || info.Size() != int64(size) { // of another number of workers
+			_ = l.flight.Close()
+			l.flight, l.flightHeld = nil, false
+		}
+	}
+	var err error
+	if l.flight == nil {
+		l.flight, err = newFlight(size)
+	}
+	if err == nil {
+		l.flightMemory, err = unix.Mmap(int(l.flight.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	}
+	if err == nil {
+		err = unix.Madvise(l.flightMemory, unix.MADV_DONTDUMP) // it holds what clients have sent
+	}
+	if err != nil {
+		n.cfg.Log.Warn("what a process has read when it is killed will be lost", "listener", l.stored, "error", err)
+		l.closeFlight()
+		return nil
+	}
+	return l.flightMemory
+}
+
+// newFlight makes a memfd of zeros that cannot shrink.
+func newFlight(size int) (*os.File, error) {
+	fd, err := unix.MemfdCreate("weir-under-way", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("make a memfd: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), "weir-under-way")
+	err = file.Truncate(int64(size))
+	if err == nil {
+		_, err = unix.FcntlInt(file.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK)
+	}
+	if err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("make a memfd of %d bytes: %w", size, err)
+	}
+	return file, nil
+}
+
+func (l *listener) closeFlight() {
+	if l.flightMemory != nil {
+		_ = unix.Munmap(l.flightMemory) // it was mapped
+	}
+	if l.flight != nil {
+		_ = l.flight.Close()
+	}
+	l.flight, l.flightMemory = nil, nil
 }
 
 // defaultSessions is that of engine.Config.MaxSessions.
@@ -137,6 +197,9 @@ func (n *Node) hold(l *listener) {
 	public, link := l.engine.Descriptors()
 	n.holdAll(l.stored+storedSocket, public, l.held)
 	n.holdAll(l.stored+storedLink, link, l.heldLinks)
+	if l.flight != nil && !l.flightHeld {
+		n.holdOne(l.stored+storedFlight, int(l.flight.Fd()))
+	}
 	if l.arena != nil && l.arena.Sealed() && l.arena.File() != l.taken { // neither a file of the state directory, nor stored already
 		n.holdOne(l.stored+storedArena, int(l.arena.File().Fd()))
 	}
@@ -209,6 +272,7 @@ func (l *listener) keptLog(worker int) []byte {
 }
 
 func (l *listener) closeArena() {
+	l.closeFlight()
 	if l.arena != nil {
 		l.arena.Close()
 	}

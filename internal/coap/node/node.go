@@ -69,6 +69,9 @@ type listener struct {
 	kept            *KeptStatus // nil without an arena
 	taken           *os.File    // of the arena, if the Store had it
 	held, heldLinks int         // sockets that the Store had
+	flight          *os.File    // of what is under way; nil: that ends with the process
+	flightMemory    []byte
+	flightHeld      bool // the Store had it
 
 	mu       sync.Mutex
 	handlers []*core // by creation; guarded by mu

@@ -51,6 +51,10 @@ type Config struct {
 	// nil: new ones. They belong to the engine, also after an error.
 	Sockets, LinkSockets []int
 
+	// InFlight is memory of InFlightBytes that outlives the process, in which datagrams are that were read and not handled yet, or sealed and not
+	// sent yet: the next process goes on with them. It belongs to the engine until Run ends. nil: they end with the process.
+	InFlight []byte
+
 	Amplification int // bytes out for each byte in while an address is not proven; default 3
 	// Trusted says which sources of plain datagrams need no proof; default: loopback.
 	Trusted func(netip.Addr) bool
@@ -68,6 +72,8 @@ type Config struct {
 
 	Log *slog.Logger
 }
+
+const defaultBatch = 64
 
 // Handler serves the requests of one worker's peers. It never blocks.
 type Handler interface {

@@ -179,7 +179,7 @@ func (c *Config) defaults() error {
 	if c.Trusted == nil {
 		c.Trusted = loopback
 	}
-	setDefault(&c.Batch, 64)
+	setDefault(&c.Batch, defaultBatch)
 	setDefault(&c.LinkHeader, 8)
 	return nil
 }

@@ -19,6 +19,8 @@ import (
 //	the send sequence is stored, then the record is sealed, then sent      a sequence number is never used twice
 //	a record opens, the window is stored, then the Handler is called       a record is never handled twice
 //
+// Datagrams under way are left to the next process, too: inflight.go.
+//
 // What is lost with a process: handshakes under way, the final flight of a session whose client has sent nothing yet, and the byte
 // budget of an unproven address, which begins at 0 again.
 

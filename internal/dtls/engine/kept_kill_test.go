@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,9 @@ import (
 
 // childEnv makes the test binary a server with the arena as descriptor 3 and as many sockets behind it.
 const childEnv = "WEIR_ENGINE_TEST_SOCKETS"
+
+// flightEnv says that the memory of what is under way follows the sockets.
+const flightEnv = "WEIR_ENGINE_TEST_FLIGHT"
 
 func TestMain(m *testing.M) {
 	if n, err := strconv.Atoi(os.Getenv(childEnv)); err == nil {
@@ -45,6 +49,11 @@ func child(sockets int) error {
 	for i := range sockets {
 		cfg.Sockets = append(cfg.Sockets, 4+i)
 	}
+	if os.Getenv(flightEnv) != "" {
+		if cfg.InFlight, err = mapFlight(4+sockets, sockets); err != nil {
+			return err
+		}
+	}
 	e, err := Open(cfg)
 	if err != nil {
 		return err
@@ -55,9 +64,10 @@ func child(sockets int) error {
 
 // killed is a server process that is killed and started again.
 type killed struct {
-	t     *testing.T
-	files []*os.File
-	cmd   *exec.Cmd
+	t      *testing.T
+	files  []*os.File
+	flight *os.File // nil: what is under way ends with the process
+	cmd    *exec.Cmd
 }
 
 func (k *killed) start() {
@@ -65,6 +75,10 @@ func (k *killed) start() {
 	k.cmd = exec.Command(os.Args[0])
 	k.cmd.Env = append(os.Environ(), childEnv+"="+strconv.Itoa(len(k.files)-1))
 	k.cmd.ExtraFiles = k.files
+	if k.flight != nil {
+		k.cmd.Env = append(k.cmd.Env, flightEnv+"=1")
+		k.cmd.ExtraFiles = append(slices.Clip(k.files), k.flight)
+	}
 	out, err := k.cmd.StdoutPipe()
 	if err == nil {
 		err = k.cmd.Start()

@@ -35,11 +35,21 @@ type loop struct {
 	publicReady, linkReady bool
 	publicLast, linkLast   int // messages of the last read
 	sincePoll              int // rounds since the last epoll_wait
+
+	inFlight *inFlight // nil: what is under way ends with the process
+	left     leftOver  // of the process before
 }
 
 func newLoop(group *workers.Group[*loop], w *Worker, public, link *udpio.Conn, start time.Time, leaving *atomic.Bool) (*loop, error) {
 	l := &loop{worker: w, public: public, link: link, start: start, leaving: leaving}
-	l.messages = udpio.NewMessages(w.cfg.Batch, receiveSize)
+	if l.inFlight = openInFlight(w.cfg.InFlight, w.id, w.cfg.Batch); l.inFlight != nil {
+		l.left = l.inFlight.take(w.cfg.Batch)
+		l.messages = l.inFlight.read.Messages()
+		public.ReadBy(l.inFlight.read)
+		w.out.outlive(l.inFlight)
+	} else {
+		l.messages = udpio.NewMessages(w.cfg.Batch, receiveSize)
+	}
 	w.out.publicOut = func(m []udpio.Message) { public.WriteAll(m) }
 	var err error
 	if l.poller, err = udpio.NewPoller(2); err != nil {
@@ -66,6 +76,7 @@ func (l *loop) run() error {
 	if w.cfg.Cluster != nil {
 		w.clusterAt = 0
 	}
+	l.goOn()
 	for {
 		requests := w.stats.Requests
 		if err := l.read(); err != nil {
@@ -83,6 +94,26 @@ func (l *loop) run() error {
 		}
 		l.publish()
 	}
+}
+
+// goOn sends and handles what the process before has left.
+func (l *loop) goOn() {
+	left := l.left
+	l.left = leftOver{}
+	if len(left.leaving)+len(left.arrived) == 0 {
+		return
+	}
+	w := l.worker
+	w.now = time.Since(l.start)
+	w.tick()
+	l.public.WriteAll(left.leaving)
+	for i := range left.arrived {
+		m := &left.arrived[i]
+		w.datagram(m.Buf, source{addr: m.Addr, local: m.Local}, false)
+	}
+	w.stats.LeftSent += uint64(len(left.leaving))
+	w.stats.LeftHandled += uint64(len(left.arrived))
+	w.out.flush()
 }
 
 // read waits for something to do and reads one batch from each socket that may have one.
@@ -150,6 +181,9 @@ func (l *loop) pollTimeout() time.Duration {
 func (l *loop) datagrams(n int) {
 	w := l.worker
 	for i := range l.messages[:n] {
+		if l.inFlight != nil {
+			l.inFlight.read.Handling(i+1, n)
+		}
 		m := &l.messages[i]
 		if m.Truncated {
 			w.stats.Truncated++

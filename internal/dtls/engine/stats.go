@@ -17,6 +17,10 @@ type Stats struct {
 	Restored    uint64 `json:"sessions_restored" metric:"_sessions_restored_total" help:"DTLS sessions taken over from the process before."`
 	RestoreLost uint64 `json:"sessions_restore_lost" metric:"_sessions_restore_lost_total" help:"DTLS sessions of the process before that do not fit this one: no room, or other connection ids."`
 
+	// Of what the process before had under way, in Config.InFlight.
+	LeftHandled uint64 `json:"left_handled" metric:"_left_handled_total" help:"Datagrams that the process before had read and not handled."`
+	LeftSent    uint64 `json:"left_sent" metric:"_left_sent_total" help:"Datagrams that the process before had sealed and perhaps not sent."`
+
 	// Of a cluster whose nodes move sessions.
 	MovedOut uint64 `json:"sessions_moved_out" metric:"_sessions_moved_out_total" help:"DTLS sessions that left for another node of the cluster."`
 	MovedIn  uint64 `json:"sessions_moved_in" metric:"_sessions_moved_in_total" help:"DTLS sessions that came from another node of the cluster."`

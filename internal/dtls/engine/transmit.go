@@ -27,6 +27,7 @@ type transmit struct {
 	toLink     []linked
 	sorted     []udpio.Message
 	linkBuffer []byte
+	inFlight   *inFlight // nil: what is queued ends with the process
 
 	// publicOut and linkOut write messages to the sockets, or to a test.
 	publicOut, linkOut func([]udpio.Message)
@@ -39,11 +40,22 @@ func newTransmit(batch int) transmit {
 		sorted:    make([]udpio.Message, 0, batch+inHand),
 		publicOut: func([]udpio.Message) {}, linkOut: func([]udpio.Message) {},
 	}
-	block := make([]byte, (batch+inHand)*sendSize)
-	for i := range batch + inHand {
+	t.buffers(make([]byte, (batch+inHand)*sendSize))
+	return t
+}
+
+// buffers makes send buffers of a block.
+func (t *transmit) buffers(block []byte) {
+	t.free = t.free[:0]
+	for i := range cap(t.free) {
 		t.free = append(t.free, block[i*sendSize:(i+1)*sendSize:(i+1)*sendSize])
 	}
-	return t
+}
+
+// outlive has what is queued for the public socket outlive the process. Nothing must be queued yet.
+func (t *transmit) outlive(f *inFlight) {
+	t.inFlight = f
+	t.buffers(f.out)
 }
 
 // acquire returns a buffer of sendSize bytes, which then is queued or released.
@@ -65,6 +77,9 @@ func (t *transmit) release(b []byte) { t.free = append(t.free, b) }
 func (t *transmit) public(b, datagram []byte, to netip.AddrPort, local netip.Addr) {
 	t.used = append(t.used, b)
 	t.toPublic = append(t.toPublic, udpio.Message{Buf: datagram, N: len(datagram), Addr: to, Local: local})
+	if t.inFlight != nil {
+		t.inFlight.sends(datagram, to, local, len(t.toPublic))
+	}
 }
 
 // linked is a message of the link. Messages with the same queueHint are for one worker of the other node, because a
@@ -88,6 +103,9 @@ func (t *transmit) flush() {
 	}
 	if len(t.toPublic) > 0 {
 		t.publicOut(t.toPublic)
+		if t.inFlight != nil {
+			t.inFlight.sent()
+		}
 		t.toPublic = t.toPublic[:0]
 	}
 	if len(t.toLink) > 0 {
