@@ -107,6 +107,7 @@ type BackendStatus struct {
 	Index    *int     `json:"index,omitempty"`                                                                      // its slot with hash nfqlb, from the file or assigned; absent: another hash
 	Weight   int      `json:"weight"`                                                                               // share of new flows compared with other backends
 	State    string   `json:"state" metric:"weir_backend_up" when:"up" help:"1 while the backend takes new flows."` // up, draining or down: configuration and overrides together
+	Action   string   `json:"action,omitempty"`                                                                     // drop or reject: its share of new flows goes nowhere; absent: forward
 	Override string   `json:"override,omitempty"`                                                                   // what, and of which origin, such as "drain by operator"; absent: none
 	Nodes    []uint32 `json:"nodes,omitempty"`                                                                      // owner ids in connection ids; absent: none, or they differ by layout
 	// LayoutNodes are the owner ids by layout, in the order of ServiceStatus.CID. Absent: Nodes has them.

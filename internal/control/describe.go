@@ -148,6 +148,9 @@ func describeBackends(service *lb.Service, overrides *lb.Overrides, differ bool)
 		if len(service.Maglev) > 0 {
 			b.Share = float64(shares[i]) / float64(len(service.Maglev))
 		}
+		if backend.Refuses() {
+			b.Action = backend.Action.String()
+		}
 		if value, from := overrides.Of(lb.Target{Service: service.Name, Backend: backend.Name}); value != lb.NoOverride {
 			b.Override = fmt.Sprintf("%s by %s", value, from)
 		}

@@ -107,6 +107,9 @@ func printBackends(table io.Writer, s *v1.ServiceStatus) {
 	for j := range s.Backends {
 		b := &s.Backends[j]
 		state := b.State
+		if b.Action != "" {
+			state += ", action " + b.Action
+		}
 		if b.Override != "" {
 			state += " (" + b.Override + ")"
 		}

@@ -78,6 +78,9 @@ func (p *Prober) Follow(snapshot *lb.Snapshot) {
 		}
 		services[service.Name] = true
 		for _, backend := range service.Backends {
+			if backend.Refuses() {
+				continue // there is no server
+			}
 			name := lb.Target{Service: service.Name, Backend: backend.Name}
 			target := service.ProbeTarget(backend)
 			wanted[name] = true

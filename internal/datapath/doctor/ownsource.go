@@ -57,6 +57,9 @@ func (e *examiner) lostReplies() error {
 			continue
 		}
 		for _, backend := range service.Backends {
+			if backend.Refuses() {
+				continue
+			}
 			name := outgoingInterface(backend.Address4)
 			if name == "" || seen[name] {
 				continue

@@ -64,6 +64,7 @@ func corpus(t *testing.T, hook attach.Hook) {
 		"tier-*":                 "hands no fragments to other balancers",
 		"mark-no-backend":        "sets no marks of its own",
 		"mark-service-down":      "sets no marks of its own",
+		"share-refused-mark":     "sets no marks of its own",
 		"mark-no-service":        "sets no marks of its own",
 		"unmatched":              "sets no marks of its own",
 		"stateless*":             "remembers flows",
@@ -71,7 +72,7 @@ func corpus(t *testing.T, hook attach.Hook) {
 		"nfqlb-*":                "cannot hash as nfqlb",
 	}
 	if hook == attach.HookXDP { // an XDP program has no packet mark to write
-		for _, name := range []string{"mark", "mark-ttl", "mark-v6", "cid-entry-mark", "flows-*", "tier-*"} {
+		for _, name := range []string{"mark", "mark-ttl", "mark-v6", "cid-entry-mark", "flows-*", "tier-*", "share-refused-mark"} {
 			beyond[name] = "cannot do mode mark"
 		}
 	}

@@ -160,7 +160,7 @@ func Caps(hook attach.Hook) lb.Caps {
 		CID:       true, MaxLayouts: bpf.MaxLayouts,
 		Prefixes: true, PortRanges: true,
 		IPv4: true, IPv6: true,
-		SNAT: true, Outbound: true, HoldFragments: true,
+		SNAT: true, Outbound: true, HoldFragments: true, Reject: true,
 		MaxFlows: maps.MaxFlows, FixedLimits: true,
 	}
 	if hook != attach.HookXDP {

@@ -39,6 +39,7 @@ services:
   backends:
   - {name: a, address: "10.1.0.1", address2: "2001:db8:1::1", nodes: [0, 1, 7]}
   - {name: b, address: "10.1.0.2", address2: "2001:db8:1::2", nodes: [2, 300]}
+  - {name: gone, action: drop, weight: 30}
 - name: cidnat
   mode: nat
   outbound: true
@@ -61,6 +62,7 @@ services:
   backends:
   - {name: a, address: "10.2.0.1", address2: "2001:db8:2::1", port: 8080}
   - {name: b, address: "10.2.0.2", address2: "2001:db8:2::2"}
+  - {name: gone, action: reject, weight: 60}
 - name: snat
   mode: nat
   new_flow_rate: 4
@@ -72,6 +74,7 @@ services:
   snat: {addresses: ["198.18.1.1", "198.18.1.2", "2001:db8:5::1"], ports: 2000-2099}
   backends:
   - {name: a, address: "10.3.0.1", address2: "2001:db8:3::1", port: 8080}
+  - {name: gone, action: reject, weight: 20}
 - name: start
   mode: nat
   outbound: true
@@ -91,6 +94,7 @@ services:
   backends:
   - {name: a, address: "10.4.0.1"}
   - {name: b, address: "2001:db8:4::2"}
+  - {name: gone, action: reject, weight: 30}
 - name: tunnel
   mode: l3dsr
   tunnel: gue
@@ -214,8 +218,8 @@ func differ(t *testing.T, w *world, hook attach.Hook, seed uint64, frames int) e
 		}
 	}
 	t.Logf("%d frames, no difference: %v", frames, reasons)
-	if len(reasons) < 14 || min(reasons[lb.ReasonOutbound], reasons[lb.ReasonCID]) < frames/1000 {
-		return fmt.Errorf("only %d reasons were seen, outbound %d and cid %d times: the packets do not reach enough of the program", len(reasons), reasons[lb.ReasonOutbound], reasons[lb.ReasonCID])
+	if len(reasons) < 14 || min(reasons[lb.ReasonOutbound], reasons[lb.ReasonCID], reasons[lb.ReasonShareRefused]) < frames/1000 {
+		return fmt.Errorf("only %d reasons were seen, outbound %d, cid %d and share_refused %d times: the packets do not reach enough of the program", len(reasons), reasons[lb.ReasonOutbound], reasons[lb.ReasonCID], reasons[lb.ReasonShareRefused])
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ type generation struct {
 func newState(t *maps.Tables) state {
 	return state{
 		services:    maps.NewNumbers[string]("services", 1, bpf.MaxServices),
-		slots:       maps.NewNumbers[maps.Identity]("backends", 0, bpf.NoSlot),
+		slots:       maps.NewNumbers[maps.Identity]("backends", 0, bpf.SlotReject),
 		maglev:      maps.NewRanges(t.Maglev),
 		owners:      maps.NewRanges(t.Owners),
 		inForce:     map[string]*maps.Service{},

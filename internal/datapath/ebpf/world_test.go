@@ -217,7 +217,10 @@ func (w *world) packet(d *Datapath, data []byte, frame bool, now time.Duration) 
 	}
 	if r.Action != lb.Forward {
 		if r.Reason == lb.ReasonTTLExpired && ret == ebpftest.Redirected(d.config.Hook) {
-			return r, checkError(data, out)
+			return r, checkError(data, out, [2]uint8{11, 0}, [2]uint8{3, 0})
+		}
+		if r.Reason == lb.ReasonShareRefused && ret == ebpftest.Redirected(d.config.Hook) {
+			return r, checkReject(data, out)
 		}
 		return r, checkVerdict(d.config.Hook, r, service, ret)
 	}
@@ -233,7 +236,7 @@ func (w *world) packet(d *Datapath, data []byte, frame bool, now time.Duration) 
 }
 
 // checkError wants a right error about a frame, back to where that came from.
-func checkError(frame, out []byte) error {
+func checkError(frame, out []byte, want4, want6 [2]uint8) error {
 	var about, p packet.Packet
 	if err := packet.ParseFrame(frame, &about); err != nil {
 		return err
@@ -249,8 +252,46 @@ func checkError(frame, out []byte) error {
 		return fmt.Errorf("no error, or its checksum is wrong: %x", out)
 	case p.DstAddr() != about.SrcAddr() || p.TTL != 64:
 		return fmt.Errorf("the error is for somebody else: %x", out)
-	case about.Version == 4 && (p.ICMPType != 11 || p.ICMPCode != 0) || about.Version == 6 && (p.ICMPType != 3 || p.ICMPCode != 0):
+	case about.Version == 4 && [2]uint8{p.ICMPType, p.ICMPCode} != want4 || about.Version == 6 && [2]uint8{p.ICMPType, p.ICMPCode} != want6:
 		return fmt.Errorf("the error says %d, %d", p.ICMPType, p.ICMPCode)
+	}
+	return nil
+}
+
+// checkReject wants the answer to a refused packet: an error, or of TCP a reset (RFC 9293 section 3.10.7.1).
+func checkReject(frame, out []byte) error {
+	var about, p packet.Packet
+	if err := packet.ParseFrame(frame, &about); err != nil {
+		return err
+	}
+	if about.Kind != packet.KindTCP {
+		return checkError(frame, out, [2]uint8{3, 3}, [2]uint8{1, 4})
+	}
+	if err := packet.Parse(inner(out), &p); err != nil {
+		return fmt.Errorf("the reset is malformed: %w: %x", err, out)
+	}
+	asked, got := about.Data[about.L4:], p.Data[p.L4:]
+	length := uint32(about.Length - about.Payload)
+	for _, flag := range []uint8{packet.SYN, packet.FIN} {
+		if about.TCPFlags&flag != 0 {
+			length++
+		}
+	}
+	flags, seq, ack := packet.RST|packet.ACK, uint32(0), binary.BigEndian.Uint32(asked[4:])+length
+	if about.TCPFlags&packet.ACK != 0 {
+		flags, seq, ack = packet.RST, binary.BigEndian.Uint32(asked[8:]), 0
+	}
+	switch {
+	case about.TCPFlags&packet.RST != 0:
+		return fmt.Errorf("a reset is answered: %x", out)
+	case !bytes.Equal(out[:6], frame[6:12]) || !bytes.Equal(out[6:12], frame[:6]):
+		return fmt.Errorf("the reset goes to %x from %x", out[:6], out[6:12])
+	case p.Kind != packet.KindTCP || p.TTL != 64 || !p.Verify() || p.Length != p.Payload || p.Payload != p.L4+20:
+		return fmt.Errorf("no plain TCP segment, or a wrong checksum: %x", out)
+	case p.SrcAddr() != about.DstAddr() || p.DstAddr() != about.SrcAddr() || p.Key.SrcPort != about.Key.DstPort || p.Key.DstPort != about.Key.SrcPort:
+		return fmt.Errorf("the reset is of another connection: %x", out)
+	case p.TCPFlags != flags || binary.BigEndian.Uint32(got[4:]) != seq || binary.BigEndian.Uint32(got[8:]) != ack:
+		return fmt.Errorf("reset with flags %#x, sequence %x, acknowledgement %x; want %#x, %x, %x", p.TCPFlags, got[4:8], got[8:12], flags, seq, ack)
 	}
 	return nil
 }

@@ -48,3 +48,25 @@ func TestOneDestinationUnderTwoNames(t *testing.T) {
 		t.Errorf("before the drain %v, after it %v", before, after)
 	}
 }
+
+// A backend without a server keeps its share: that part of the clients gets nothing, the others stay with their backends.
+func TestAShareWithoutServerIsDropped(t *testing.T) {
+	f := start(t, udpnat.Config{}, 1, func(s *lb.Spec) {
+		s.Services[0].Backends = append(s.Services[0].Backends, lb.BackendSpec{Name: "gone", Action: lb.ActDrop})
+	})
+	const clients = 200
+	for range clients {
+		f.client().send([]byte("x"))
+	}
+	var refused uint64
+	f.eventually("each datagram is forwarded or refused", func() bool {
+		refused = f.datapath.Stats().Reasons["share_refused"]
+		return refused+f.counters().Forwarded == clients
+	})
+	if refused < clients/4 || refused > clients*3/4 {
+		t.Errorf("%d of %d clients were refused, want half", refused, clients)
+	}
+	if got := f.counters(); got.Opened != got.Forwarded {
+		t.Errorf("%d entries for %d datagrams that were forwarded", got.Opened, got.Forwarded)
+	}
+}

@@ -316,7 +316,7 @@ func (w *worker) moveUnanswered(e *entry, now time.Duration) {
 	e.moves++
 	const tries = 64 // a random choice may return the same backend again
 	for range tries {
-		if b := service.Select(rand.Uint64()); b != nil && w.addressOf(b, e) != e.dest.addr {
+		if b := service.Select(rand.Uint64()); b != nil && !b.Refuses() && w.addressOf(b, e) != e.dest.addr {
 			w.bind(e, b, now)
 			return
 		}

@@ -89,7 +89,7 @@ func (w *worker) roll(e *entry, now time.Duration) bool {
 		return false
 	}
 	b := service.Select(rand.Uint64())
-	return b != nil && w.bind(e, b, now)
+	return b != nil && !b.Refuses() && w.bind(e, b, now)
 }
 
 // bind moves an entry and its flow to a backend and reports whether it is another one.

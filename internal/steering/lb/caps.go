@@ -26,6 +26,8 @@ type Caps struct {
 	Tier bool
 	// ReservedMarks: packets without backend or service can pass with a fwmark.
 	ReservedMarks bool
+	// Reject: packets of a backend with action reject can be answered; mode mark leaves that to a rule (ReservedMarks).
+	Reject bool
 	// SCTPPorts: SCTP can be hashed by its ports alone. Stateless: services can work without conntrack.
 	SCTPPorts, Stateless bool
 	// NFQLB: flows can be hashed as nfqlb does.
@@ -55,6 +57,6 @@ func AllCaps() Caps {
 		Prefixes: true, PortRanges: true,
 		IPv4: true, IPv6: true,
 		CrossFamily: true, SNAT: true, Outbound: true, HoldFragments: true,
-		Flows: true, Tier: true, ReservedMarks: true, SCTPPorts: true, Stateless: true, NFQLB: true,
+		Flows: true, Tier: true, ReservedMarks: true, Reject: true, SCTPPorts: true, Stateless: true, NFQLB: true,
 	}
 }

@@ -147,7 +147,7 @@ func (c *compiler) backends(path string, spec *ServiceSpec, service *Service) er
 // taken records the fwmark of a backend; it returns the path of another backend of the service with the same one. Routing
 // distinguishes backends of mode mark by nothing else. In the other modes, two backends may have one destination.
 func taken(marks map[uint32]string, backend *Backend, path string) string {
-	if backend.Service.Mode != Mark {
+	if backend.Service.Mode != Mark || backend.Refuses() {
 		return ""
 	}
 	if other, ok := marks[backend.Mark]; ok {
@@ -197,6 +197,10 @@ func (c *compiler) backend(path string, spec *BackendSpec, service *Service) (*B
 		backend.Weight = *spec.Weight
 	}
 	c.keep(checkWeight(path, backend.Weight, c.fileHash))
+	if backend.Action = spec.Action; backend.Refuses() {
+		c.setState(backend)
+		return backend, c.refusing(path, spec, service)
+	}
 	if spec.Port != nil {
 		switch {
 		case service.Mode != NAT:
@@ -215,12 +219,7 @@ func (c *compiler) backend(path string, spec *BackendSpec, service *Service) (*B
 	case service.Mode != Mark && spec.Mark != 0:
 		return nil, wrong(path+".mark", "remove it, or write mode: mark", "mode %s sets no mark", service.Mode)
 	}
-	switch override, _ := c.overrides.Of(Target{service.Name, spec.Name}); override {
-	case OverrideDrain:
-		backend.State = Draining
-	case OverrideDown:
-		backend.State = Down
-	}
+	c.setState(backend)
 	return backend, nil
 }
 
@@ -364,6 +363,9 @@ func badEscape(path string) bool {
 func (c *compiler) healthTarget(path string, service *Service, out *Health) error {
 	service.Health = out
 	for _, backend := range service.Backends {
+		if backend.Refuses() {
+			continue
+		}
 		if !backend.Address4.IsValid() && !backend.Address6.IsValid() {
 			return wrong(path, "give each backend an address, or remove health", "backend %q has no address to probe", backend.Name)
 		}

@@ -69,6 +69,10 @@ func (c *compiler) layoutNodes(path string, spec *ServiceSpec, service *Service,
 				c.keep(wrong(at+"."+name, "write the name of a backend ("+someNames(names)+"), or remove it", "the service has no backend %q", name))
 				continue
 			}
+			if spec.Backends[names[name]].Action != ActForward {
+				c.keep(wrong(at+"."+name, "remove it", "backend %q stands for no server, so it has no sessions", name))
+				continue
+			}
 			c.keep(checkOwners(at+"."+name, nodes[name], i, &service.CID.Layouts[i], owners))
 		}
 	}

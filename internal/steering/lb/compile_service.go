@@ -205,6 +205,9 @@ func (c *compiler) snatFamilies(path string, _ *ServiceSpec, service *Service) e
 	}
 	for _, vip := range service.VIPs {
 		for _, backend := range service.Backends {
+			if backend.Refuses() {
+				continue
+			}
 			is6 := vip.Prefix.Addr().Is6()
 			if _, ok := backend.Address(is6); !ok {
 				is6 = !is6
@@ -223,7 +226,7 @@ func (c *compiler) snatFamilies(path string, _ *ServiceSpec, service *Service) e
 
 // failOpen undoes the down states that probes and the data path have set, if otherwise no backend would take new flows.
 func (c *compiler) failOpen(service *Service) {
-	if service.Health == nil || !service.Health.FailOpen || slices.ContainsFunc(service.Backends, (*Backend).TakesNew) {
+	if service.Health == nil || !service.Health.FailOpen || slices.ContainsFunc(service.Backends, func(b *Backend) bool { return b.TakesNew() && !b.Refuses() }) {
 		return
 	}
 	for _, backend := range service.Backends {

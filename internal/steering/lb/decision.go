@@ -29,6 +29,9 @@ type Decision struct {
 	Mark    uint32
 	Service *Service
 	Backend *Backend
+	// Reject: the data path answers the sender of the packet that it drops: a TCP packet with a reset (RFC 9293 section 3.10.7.1),
+	// others with an ICMP error, port unreachable (RFC 792, RFC 4443 section 3.1).
+	Reject bool
 	// Rule is the flow rule that chose the service; nil: a VIP did, or memory.
 	Rule *FlowRule
 	// Member is the balancer of the tier that gets this fragment (ReasonTier), else nil.
@@ -123,6 +126,9 @@ const (
 	// ReasonSendFailed drops: the kernel refused to send: no route, no buffer, no file descriptor or no port left. Remedy: look
 	// at the route to the backend, `weir_next_hop_ready` and `ulimit -n`.
 	ReasonSendFailed
+	// ReasonShareRefused drops: the share of a backend with `action` drop or reject; with reject, the sender received a TCP reset, or
+	// an ICMP error, of which there are at most a thousand per second. Remedy: a server for that backend: `weir lb show`.
+	ReasonShareRefused
 	// ReasonFault drops: a loss, size or order fault that the operator switched on. Remedy: `weir nat` without faults.
 	ReasonFault
 	// ReasonNotDTLS drops: the DTLS filter is on, and the datagram is no DTLS record. Remedy: none; `--dtls-filter` is there for
@@ -170,6 +176,7 @@ var reasonNames = [NumReasons]string{
 	ReasonTooBig:            "too_big",
 	ReasonTTLExpired:        "ttl_expired",
 	ReasonSendFailed:        "send_failed",
+	ReasonShareRefused:      "share_refused",
 	ReasonFault:             "fault",
 	ReasonNotDTLS:           "not_dtls",
 	ReasonUnmatched:         "unmatched",

@@ -76,6 +76,15 @@ const (
 	Down                  // nothing
 )
 
+// BackendAction is what a backend's share of new flows gets.
+type BackendAction uint8
+
+const (
+	ActForward BackendAction = iota // the server
+	ActDrop                         // nothing: the packets are dropped
+	ActReject                       // the packets are dropped, and their senders get a TCP reset, or an ICMP error for other protocols
+)
+
 // Service is what clients address, compiled.
 type Service struct {
 	Index    int
@@ -124,6 +133,8 @@ type Backend struct {
 	Port               uint16 // 0: the port the client used
 	Weight             int    // share of new flows, 0 to MaxWeight
 	State              State
+	// Action other than ActForward: there is no server, and no address; the share of the backend is dropped or rejected.
+	Action BackendAction
 	// Nodes are the owner ids whose sessions live here, ascending, by layout of the service's CID.
 	Nodes   [][]uint32
 	Mark    uint32 // fwmark, mode Mark
@@ -161,6 +172,9 @@ func (b *Backend) Address(is6 bool) (netip.Addr, bool) {
 
 // TakesNew reports whether the backend gets new flows.
 func (b *Backend) TakesNew() bool { return b.State == Up && b.Weight > 0 }
+
+// Refuses reports whether the backend stands for a server that is not there: its packets go nowhere.
+func (b *Backend) Refuses() bool { return b.Action != ActForward }
 
 // Select returns the backend of a hash, nil when none takes new flows.
 func (s *Service) Select(hash uint64) *Backend {

@@ -88,6 +88,9 @@ type BackendSpec struct {
 	Port     *int       `yaml:"port" default:"the client's" range:"1 to 65535"` // mode nat: destination port
 	// Weight: share of new flows, compared with other backends; 0 keeps old flows only.
 	Weight *int `yaml:"weight" default:"100" range:"0 to 10000"`
+	// Action: what the backend's share of new flows gets: drop and reject stand for a server that is not there, so that its share
+	// goes to no other one; they need no address. reject answers with a TCP reset or an ICMP error; in mode mark it sets no_backend_mark.
+	Action BackendAction `yaml:"action" default:"forward" values:"forward, drop, reject"`
 	// Nodes: owner ids in connection ids whose sessions are here, in layouts without nodes of their own.
 	Nodes []uint32 `yaml:"nodes" default:"none" bounds:"at most 4096"`
 	// Admin: services with a cluster: admin address of the node, HOST:PORT or unix:/path, which is queried for the owner ids.

@@ -45,17 +45,22 @@ func probeNames() []string {
 	return []string{ProbeTCP: "tcp", ProbeUDP: "udp", ProbeHTTP: "http", ProbeCoAP: "coap_ping", ProbeSTUN: "stun_binding"}
 }
 
+func backendActionNames() []string {
+	return []string{ActForward: "forward", ActDrop: "drop", ActReject: "reject"}
+}
+
 func hashNames() []string     { return []string{SipHash: "siphash", NFQLB: "nfqlb"} }
 func sctpHashNames() []string { return []string{sctpUnset: "", SCTPFlow: "flow", SCTPPorts: "ports"} }
 
-func (m Mode) String() string     { return nameOf(m, modeNames()) }
-func (t Tunnel) String() string   { return nameOf(t, tunnelNames()) }
-func (a Affinity) String() string { return nameOf(a, affinityNames()) }
-func (s State) String() string    { return nameOf(s, stateNames()) }
-func (p Probe) String() string    { return nameOf(p, probeNames()) }
-func (h Hash) String() string     { return nameOf(h, hashNames()) }
-func (h SCTPHash) String() string { return nameOf(h, sctpHashNames()) }
-func (p Protocol) String() string { return flow.ProtocolName(uint8(p)) }
+func (m Mode) String() string          { return nameOf(m, modeNames()) }
+func (t Tunnel) String() string        { return nameOf(t, tunnelNames()) }
+func (a Affinity) String() string      { return nameOf(a, affinityNames()) }
+func (s State) String() string         { return nameOf(s, stateNames()) }
+func (p Probe) String() string         { return nameOf(p, probeNames()) }
+func (a BackendAction) String() string { return nameOf(a, backendActionNames()) }
+func (h Hash) String() string          { return nameOf(h, hashNames()) }
+func (h SCTPHash) String() string      { return nameOf(h, sctpHashNames()) }
+func (p Protocol) String() string      { return flow.ProtocolName(uint8(p)) }
 
 // MarshalText writes the name, for JSON; likewise below.
 func (m Mode) MarshalText() ([]byte, error)     { return []byte(m.String()), nil }
@@ -66,6 +71,15 @@ func (p Probe) MarshalText() ([]byte, error)    { return []byte(p.String()), nil
 
 func (h Hash) MarshalText() ([]byte, error)     { return []byte(h.String()), nil }
 func (h SCTPHash) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// MarshalText writes the name.
+func (a BackendAction) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// UnmarshalText reads forward, drop or reject.
+func (a *BackendAction) UnmarshalText(text []byte) (err error) {
+	*a, err = parseName[BackendAction]("action", string(text), backendActionNames())
+	return err
+}
 
 // UnmarshalText reads siphash or nfqlb.
 func (h *Hash) UnmarshalText(text []byte) (err error) {

@@ -52,6 +52,10 @@ func (e *Engine) ping(service *lb.Service, k flow.Key, now time.Duration) Decisi
 	switch {
 	case b == nil:
 		return noBackend(lb.ReasonNoBackend, service)
+	case b.Refuses():
+		d := refused(b)
+		d.Reject = false // an answer to a ping says nothing about ports
+		return d
 	case service.Mode == lb.NAT:
 		return e.enter(lb.ReasonEcho, k, b, 0, now)
 	}
@@ -103,7 +107,7 @@ func (e *Engine) aboutFlow(service *lb.Service, k flow.Key, now time.Duration) D
 	}
 	// Without an entry, the backend of the Maglev table is the best guess for the modes that may have no entry. An error
 	// opens no entry and counts against no rate.
-	if b := service.Select(e.hash(service, k)); b != nil && service.Mode != lb.NAT {
+	if b := service.Select(e.hash(service, k)); b != nil && !b.Refuses() && service.Mode != lb.NAT {
 		return e.forward(lb.ReasonICMPError, k, b, netip.AddrPort{}, false)
 	}
 	return verdict(lb.ReasonICMPUnknown, service, nil)

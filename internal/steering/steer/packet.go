@@ -127,6 +127,8 @@ func (e *Engine) steer(service *lb.Service, k flow.Key, payload []byte, flags ui
 	switch {
 	case b == nil:
 		return noBackend(lb.ReasonNoBackend, service)
+	case b.Refuses():
+		return refused(b)
 	case !enter:
 		return e.forward(reasonOr(unknown, lb.ReasonMaglev), k, b, netip.AddrPort{}, false)
 	}
@@ -138,6 +140,9 @@ func (e *Engine) steer(service *lb.Service, k flow.Key, payload []byte, flags ui
 func (e *Engine) replace(k flow.Key, b *lb.Backend, service *lb.Service, flags uint8, now time.Duration) Decision {
 	if b == nil {
 		return noBackend(lb.ReasonNoBackend, service)
+	}
+	if b.Refuses() {
+		return refused(b)
 	}
 	e.Forget(k)
 	return e.enter(lb.ReasonMaglev, k, b, flags, now)

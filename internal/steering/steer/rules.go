@@ -104,6 +104,17 @@ func noBackend(reason lb.Reason, service *lb.Service) Decision {
 	return d
 }
 
+// refused is the decision about a packet whose share of the service is a backend without a server. In mode mark a rule rejects it
+// by its mark. No entry is made: once there is a server, the next packet goes there.
+func refused(b *lb.Backend) Decision {
+	if b.Action == lb.ActReject && b.Service.Mode == lb.Mark {
+		return noBackend(lb.ReasonShareRefused, b.Service)
+	}
+	d := verdict(lb.ReasonShareRefused, b.Service, nil)
+	d.Reject = b.Action == lb.ActReject
+	return d
+}
+
 // byPorts reports whether the service hashes the flow by its ports. All addresses of an SCTP association then share one
 // conntrack entry, whose key has none, so that it stays with its backend over each of them.
 func byPorts(service *lb.Service, k *flow.Key) bool {

@@ -83,6 +83,8 @@ func (e *Engine) because(p *packet.Packet, k flow.Key, d Decision) string {
 		return "it goes to the client of the quoted flow, translated back"
 	case lb.ReasonNoBackend:
 		return "no backend of the service takes new flows (weight 0, draining or down): dropped"
+	case lb.ReasonShareRefused:
+		return e.whyRefused(p, d, k)
 	case lb.ReasonServiceDown:
 		return "the service was taken down: dropped"
 	case lb.ReasonFlowTableFull:
@@ -95,6 +97,20 @@ func (e *Engine) because(p *packet.Packet, k flow.Key, d Decision) string {
 		return "its headers lie about lengths or are cut short: dropped"
 	}
 	return ""
+}
+
+func (e *Engine) whyRefused(p *packet.Packet, d Decision, k flow.Key) string {
+	if d.Service == nil {
+		return "a later fragment: it follows the first one of its datagram, which belongs to the share of a backend without a server: dropped"
+	}
+	text := "a new flow: " + e.slot(d.Service, k) + ", which stands for no server: dropped"
+	switch {
+	case !d.Reject:
+		return text
+	case p.Kind == packet.KindTCP:
+		return text + ", and answered with a TCP reset"
+	}
+	return text + ", and answered with an ICMP error, port unreachable"
 }
 
 func (e *Engine) notService(p *packet.Packet, k flow.Key, d Decision) string {

@@ -15,6 +15,8 @@ const (
 	BucketSlots      = 4            // BUCKET_SLOTS
 	Reasons          = 32           // REASONS
 	NoSlot           = 65535        // NO_SLOT
+	SlotDrop         = 65534        // SLOT_DROP
+	SlotReject       = 65533        // SLOT_REJECT
 	FingerprintBusy  = 1            // FINGERPRINT_BUSY
 	ExpiryShift      = 27           // EXPIRY_SHIFT
 	StateShift       = 24           // STATE_SHIFT

@@ -7,6 +7,7 @@
 
 #include "deliver.h"
 #include "front.h"
+#include "reject.h"
 #include "steer.h"
 #include "trace.h"
 
@@ -103,7 +104,7 @@ static __always_inline int weir(ctx_t *ctx, bool inject)
 	if (reason < REASON_FRAGMENT) {
 		verdict = ctx_pass;
 	} else if (reason >= REASON_FRAGMENT_EARLY) {
-		verdict = ctx_drop;
+		verdict = reason == REASON_SHARE_REFUSED && p->refused == REFUSED_REJECT ? reject(ctx, p) : ctx_drop;
 	} else if (p->ttl <= 1 && p->mode != MODE_MARK) { /* with a mark, the stack is the router */
 		reason = REASON_TTL_EXPIRED;
 		verdict = notify_sender(ctx, p, 0);

@@ -11,6 +11,7 @@
 #include "rate.h"
 
 enum { QUOTE = 256 };
+enum { ERROR_HOPS = 0, ERROR_PORT = 1 << 16 }; /* in place of an MTU */
 enum { ROUTE_SKIP_NEIGHBOUR = 4, ROUTE_SOURCE = 16 }; /* of bpf_fib_lookup; Linux 6.7 */
 
 struct error_header {
@@ -21,16 +22,20 @@ struct error_header {
 	};
 };
 
-/* Whether the packet's sender may get an error, and the rate allows one. */
-static __always_inline bool error_allowed(const struct pkt *p, __u32 rate)
+/* Whether the packet has a sender that may get an answer. */
+static __always_inline bool has_sender(const struct pkt *p)
 {
 	__u8 first = p->version == 4 ? *(const __u8 *)&p->key.src[3] : *(const __u8 *)p->key.src;
 
 	if (p->kind == KIND_ICMP_ERROR || p->later)
 		return false;
-	if (p->version == 4 ? !first || first == 127 || first >= 224 : first == 0xff || !(p->key.src[0] | p->key.src[1]))
-		return false;
-	return rate_spend(rate, THOUSAND, p->now);
+	return p->version == 4 ? first && first != 127 && first < 224 : first != 0xff && (p->key.src[0] | p->key.src[1]);
+}
+
+/* Whether the packet's sender may get an error, and the rate allows one. */
+static __always_inline bool error_allowed(const struct pkt *p, __u32 rate)
+{
+	return has_sender(p) && rate_spend(rate, THOUSAND, p->now);
 }
 
 /* Puts the address that this machine has toward the sender into p->from. Where
@@ -84,7 +89,8 @@ __noinline int quote_finish(ctx_t *ctx, struct pkt *p, __u32 shift, __u32 end)
 	return ctx_store(ctx, at, &field, 2);
 }
 
-/* Makes the frame an error from p->from: too big for mtu, or 0: time exceeded.
+/* Makes the frame an error from p->from: too big for mtu, or ERROR_HOPS: time exceeded, or
+ * ERROR_PORT: port unreachable.
  * Returns 1 if it is one now, to go back where it came from. */
 __noinline int make_error(ctx_t *ctx, struct pkt *p, __u32 mtu)
 {
@@ -117,8 +123,8 @@ __noinline int make_error(ctx_t *ctx, struct pkt *p, __u32 mtu)
 		e.w[4] = p->key.src[3];
 		e.h[5] = ~csum_fold((__u64)e.w[0] + e.w[1] + e.w[2] + e.w[3] + e.w[4]);
 		e.b[20] = mtu ? 3 : 11;
-		e.b[21] = mtu ? 4 : 0;
-		e.h[13] = bpf_htons(mtu);
+		e.b[21] = mtu == ERROR_PORT ? 3 : mtu ? 4 : 0;
+		e.h[13] = bpf_htons((__u16)mtu);
 		e.h[11] = ~csum_fold(sum + e.w[5] + e.w[6]);
 		return !ctx_store(ctx, l3, e.b, IP4_LEN + ICMP_LEN);
 	}
@@ -128,8 +134,13 @@ __noinline int make_error(ctx_t *ctx, struct pkt *p, __u32 mtu)
 	e.b[7] = 64;
 	__builtin_memcpy(&e.w[2], p->from, 16);
 	__builtin_memcpy(&e.w[6], p->key.src, 16);
-	e.b[40] = mtu ? 2 : 3;
-	e.w[11] = bpf_htonl(mtu);
+	if (mtu == ERROR_PORT) {
+		e.b[40] = 1;
+		e.b[41] = 4;
+	} else {
+		e.b[40] = mtu ? 2 : 3;
+		e.w[11] = bpf_htonl(mtu);
+	}
 	for (int i = 2; i < 10; i++)
 		sum += e.w[i];
 	e.h[21] = ~csum_fold(sum + e.w[10] + e.w[11] + bpf_htons(ICMP_LEN + quote) + bpf_htons(P_ICMPV6));

@@ -73,7 +73,12 @@ struct reservation {
 };
 
 #define NO_SLOT 0xffffu      /* of such a line; not a backend */
+#define SLOT_DROP 0xfffeu    /* in a Maglev table: a share without a server, dropped */
+#define SLOT_REJECT 0xfffdu  /* and answered */
 #define NO_NUMBER 0xffffffffu
+
+/* pkt.refused: what Maglev gave the flow instead of a slot. */
+enum { REFUSED_NOT, REFUSED_DROP = NO_SLOT - SLOT_DROP, REFUSED_REJECT = NO_SLOT - SLOT_REJECT };
 
 /* A packet that is processed: what it is, and what was chosen for it. It holds no
  * pointer, so each function that takes one is verified by itself.
@@ -103,7 +108,7 @@ struct pkt {
 	__u8 inject;     /* from user space */
 	__u8 partial;    /* the checksum covers the pseudo-header only */
 	__u8 owned;      /* its connection id names slot, in mode NAT: no full table stops it */
-	__u8 pad;
+	__u8 refused;    /* REFUSED_ */
 	struct rewrite nat;
 	/* from nat.src on not cleared for each packet */
 	__u64 now;       /* ticks */

@@ -32,16 +32,21 @@ static __always_inline __u32 slot_of(const struct slot_line *c, __u32 i)
 	return c->slot[i & 3];
 }
 
-/* The slot that Maglev gives a flow, or NO_SLOT. */
-static __always_inline __u32 maglev_slot(const struct pkt *p, const struct service *service)
+/* The slot that Maglev gives a flow, or NO_SLOT; then p->refused says whether it is
+ * the share of a backend without a server. */
+static __always_inline __u32 maglev_slot(struct pkt *p, const struct service *service)
 {
-	__u32 i, line;
+	__u32 i, line, slot;
 
 	if (!service->maglev_size)
 		return NO_SLOT;
 	i = service->maglev + steering_hash(service, p) % service->maglev_size;
 	line = i >> 2;
-	return slot_of(bpf_map_lookup_elem(&maglev, &line), i);
+	slot = slot_of(bpf_map_lookup_elem(&maglev, &line), i);
+	if (slot < SLOT_REJECT)
+		return slot;
+	p->refused = NO_SLOT - slot;
+	return NO_SLOT;
 }
 
 __noinline __u32 maglev_select(struct pkt *p)
@@ -478,6 +483,8 @@ static __always_inline int steer(ctx_t *ctx, struct pkt *p)
 	int reason = transport ? steer_transport(ctx, p) : steer_rest(ctx, p);
 
 	reason = any_reason(p, reason);
+	if (reason == REASON_NO_BACKEND && p->refused)
+		reason = REASON_SHARE_REFUSED;
 	if (reason & OPEN)
 		reason = entered(p, p->back ? outbound_open(p) : flow_open(p, p->tcp_flags), reason & ~OPEN);
 	if (p->slot != NO_SLOT) {

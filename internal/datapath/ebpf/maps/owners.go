@@ -8,11 +8,18 @@ import (
 // maxDense is the greatest owner id that has an element of its own.
 const maxDense = 1<<16 - 1
 
-// MaglevTable is a service's table with slots for backends.
+// MaglevTable is a service's table with slots for backends, or numbers that are no slot for those without a server.
 func MaglevTable(s *lb.Service, slots []uint16) []uint16 {
 	table := make([]uint16, len(s.Maglev))
 	for i, backend := range s.Maglev {
-		table[i] = slots[backend]
+		switch s.Backends[backend].Action {
+		case lb.ActDrop:
+			table[i] = bpf.SlotDrop
+		case lb.ActReject:
+			table[i] = bpf.SlotReject
+		default:
+			table[i] = slots[backend]
+		}
 	}
 	return table
 }

@@ -186,6 +186,9 @@ func Make(snapshot *lb.Snapshot, c Config) (*Plan, error) {
 		}
 		services++
 		for _, backend := range service.Backends {
+			if backend.Refuses() {
+				continue
+			}
 			there := destination{service.Name + "/" + backend.Name, backend.Mark, backend.Address4, backend.Address6}
 			if err := p.lead(there, func(f Family) bool { return wants(service, f) }); err != nil {
 				return nil, err

@@ -218,6 +218,9 @@ func asMark(spec *lb.Spec) {
 		service.Mode = &mark
 		for j := range service.Backends {
 			b := &service.Backends[j]
+			if b.Action != lb.ActForward {
+				continue
+			}
 			b.Mark = crc32.ChecksumIEEE([]byte(service.Name+"/"+b.Name)) | 1
 		}
 	}
