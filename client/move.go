@@ -15,7 +15,7 @@ import (
 const movePoll = 50 * time.Millisecond
 
 // DrainCoAP has the cluster nodes of a CoAP server move their DTLS sessions to other nodes, and waits until none is left or ctx ends. to is
-// the node that takes them; nil: the one with the most room. The server goes on to forward what comes for these sessions, and to move
+// the node that takes them; nil: the one with the fewest sessions that has room for them. The server goes on to forward what comes for these sessions, and to move
 // sessions that clients make meanwhile, until UndrainCoAP.
 func (c *Client) DrainCoAP(ctx context.Context, to *uint32) (*v1.CoAPMoved, error) {
 	query := url.Values{}

@@ -34,7 +34,7 @@ It needs a secured link between the nodes, because the keys of the sessions trav
 connection ids stay.`
 	cmd.Example = `  weir coap cluster drain
   weir coap cluster drain --to-node 2 --wait 10s --json`
-	cmd.Flags().Uint32Var(&to, "to-node", 0, "id of the node that takes the sessions (default the one with the most room)")
+	cmd.Flags().Uint32Var(&to, "to-node", 0, "id of the node that takes the sessions (default the one with the fewest sessions)")
 	return cmd
 }
 

@@ -10,7 +10,7 @@ import (
 var errStarting = errors.New("the node has just been started; try again")
 
 // Drain moves all sessions with connection ids to other nodes, and those that are made later; to: the node that takes them, nil: the one
-// with the most room. It returns an error if no node can take them. Safe from any goroutine.
+// with the fewest sessions. It returns an error if no node can take them. Safe from any goroutine.
 func (c *Cluster) Drain(to *uint32) error {
 	if c.moves == nil {
 		return move.ErrUnsecured

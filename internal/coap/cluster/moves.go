@@ -126,6 +126,7 @@ func (m *moves) advance(w *engine.Worker, n *counters, now time.Duration) {
 		local.Own += uint32(m.own[i].Load())
 		local.Room += uint32(m.room[i].Load())
 	}
+	local.Sessions = local.Own
 	m.mu.Lock()
 	if m.node == nil {
 		m.node = move.New(move.Config{

@@ -31,7 +31,7 @@ var (
 )
 
 // MoveAway moves the DTLS sessions of all own nodes of the cluster to other nodes, also those that are made meanwhile, until MoveBack; to:
-// the node that takes them, nil: the one with the most room. Safe from any goroutine.
+// the node that takes them, nil: the one with the fewest sessions. Safe from any goroutine.
 func (n *Node) MoveAway(to *uint32) error {
 	if err := n.CanMove(); err != nil {
 		return err

@@ -54,6 +54,8 @@ type Message struct {
 	Draining  bool   // Announce, Begin: the sender drains
 	Room      uint32 // Announce: sessions that there is room for; Begin: sessions to come, about
 	Owners    []Entry
+	Counted   bool   // Announce: Sessions is known; an earlier version does not say it
+	Sessions  uint32 // Announce: sessions with connection ids that the sender has
 	Transfer  uint64 // all but Announce
 	Shard     uint8  // Begin, Commit
 	CIDLength uint8  // Begin
@@ -76,6 +78,9 @@ func (m *Message) Append(b []byte) []byte {
 		for _, e := range m.Owners {
 			b = append(b, e.Shard, e.Owner)
 			b = le.AppendUint32(b, e.Version)
+		}
+		if m.Counted {
+			b = le.AppendUint32(b, m.Sessions)
 		}
 		return b
 	}
@@ -149,6 +154,9 @@ func (m *Message) announce(b []byte) bool {
 	for ; n > 0; n-- {
 		m.Owners = append(m.Owners, Entry{Shard: b[0], Owner: b[1], Version: le.Uint32(b[2:])})
 		b = b[entryLength:]
+	}
+	if m.Counted = len(b) >= 4; m.Counted {
+		m.Sessions = le.Uint32(b)
 	}
 	return true
 }

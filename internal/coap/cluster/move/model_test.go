@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	nodes   = 3
+	nodes   = 4
 	workers = 2
 	step    = 20 * time.Millisecond
 )
@@ -23,6 +23,7 @@ type process struct {
 	boot     uint64
 	sessions map[string]uint64
 	shards   [nodes]uint32 // sessions of each
+	room     uint32
 	tickAt   time.Duration
 	imports  []Import // that its workers have not done yet
 }
@@ -66,7 +67,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 
 // start begins a process, with the sessions that an earlier one has left.
 func (w *world) start(i int, sessions map[string]uint64) {
-	p := &process{id: uint8(i), boot: w.random.Uint64() | 1, sessions: map[string]uint64{}, tickAt: w.now}
+	p := &process{id: uint8(i), boot: w.random.Uint64() | 1, sessions: map[string]uint64{}, room: 10000, tickAt: w.now}
 	p.Node = New(Config{Self: p.id, Boot: p.boot, CIDLength: 6, Workers: workers, Random: w.random.Uint64})
 	for id, sent := range sessions {
 		w.put(p, id, sent)
@@ -239,7 +240,7 @@ func (w *world) run(d time.Duration) {
 			}
 			if w.now >= p.tickAt {
 				p.tickAt = w.now + TickEvery
-				w.take(p, p.Tick(w.now, w.peers(i), Local{Room: 10000, Own: p.count(p.id)}))
+				w.take(p, p.Tick(w.now, w.peers(i), Local{Room: p.room, Own: p.count(p.id), Sessions: uint32(len(p.sessions))}))
 			}
 			for len(p.imports) > 0 && w.random.IntN(4) > 0 {
 				w.importOne(p)
@@ -362,7 +363,7 @@ func (w *world) until(what string, limit time.Duration, done func() bool) {
 	}
 }
 
-// Three nodes are drained and restarted, one after the other, under load and with a little loss: no session is dropped, each is reached
+// Nodes are drained and restarted, one after the other, under load and with a little loss: no session is dropped, each is reached
 // through each node at all times, and each shard is at home in the end.
 func TestRollingRestart(t *testing.T) {
 	w := newWorld(t, 7)
@@ -398,6 +399,56 @@ func TestRollingRestart(t *testing.T) {
 	if len(w.dropped) > 0 {
 		t.Fatalf("%d sessions are lost: %v", len(w.dropped), w.dropped)
 	}
+}
+
+// A drain without a requested node moves a shard to the node with the fewest sessions that has room for it, also if another one has more
+// room; a node that has two shards moves them to different nodes, if these then have fewer.
+func TestDrainChoosesTheFewestSessions(t *testing.T) {
+	w := newWorld(t, 5)
+	for i, n := range [nodes]int{150, 30, 100, 90} {
+		w.up[i].room = []uint32{1000, 140, 9000, 1000}[i]
+		for range n {
+			w.handshake(w.up[i])
+		}
+	}
+	w.run(2 * announceEvery)
+	drain := func(i int) {
+		t.Helper()
+		if err := w.up[i].Drain(-1); err != nil {
+			t.Fatal(err)
+		}
+		w.until("the node is drained", 20*time.Second, func() bool { return w.drained(i) })
+		w.run(2 * announceEvery)
+	}
+	at := func(shard int) (holders []int) {
+		for i, p := range w.up {
+			if p != nil && p.count(uint8(shard)) > 0 {
+				holders = append(holders, i)
+			}
+		}
+		return holders
+	}
+	drain(0)
+	if got := at(0); !slices.Equal(got, []int{3}) {
+		t.Fatalf("the 150 sessions of node 0 are at %v, want node 3: node 1 has fewer and no room, node 2 more", got)
+	}
+	w.stop(0, false)
+	w.run(time.Second)
+	for i := 1; i < nodes; i++ {
+		w.up[i].room = 1000
+	}
+	w.run(2 * announceEvery)
+	drain(3) // which has the shards 0, of 150 sessions, and 3, of 90
+	if zero, three := at(0), at(3); !slices.Equal(zero, []int{1}) || !slices.Equal(three, []int{2}) {
+		t.Fatalf("the shards 0 and 3 are at %v and %v, want the nodes 1, which had 30 sessions, and 2, which had 100", zero, three)
+	}
+	if len(w.dropped) > 0 {
+		t.Fatalf("%d sessions are lost: %v", len(w.dropped), w.dropped)
+	}
+	w.start(0, nil)
+	w.up[3].Undrain()
+	w.run(2*ClaimAfter + idleAfter)
+	w.settled()
 }
 
 // A drain that is ended has the sessions back; a session made meanwhile follows the others.

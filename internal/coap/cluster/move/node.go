@@ -51,8 +51,9 @@ type Peer struct {
 
 // Local is what the caller knows of its own sessions.
 type Local struct {
-	Room uint32 // sessions that there is room for
-	Own  uint32 // sessions of the own shard
+	Room     uint32 // sessions that there is room for
+	Own      uint32 // sessions of the own shard
+	Sessions uint32 // of all shards
 }
 
 // Send is a message for a node.
@@ -113,6 +114,8 @@ type peer struct {
 	serial    uint32
 	draining  bool
 	room      uint32
+	sessions  uint32        // that it has, if counted
+	counted   bool          // it has announced them
 	announced time.Duration // to it
 }
 
@@ -262,7 +265,7 @@ func (n *Node) announce(o *Output) {
 			part := rest[:min(len(rest), maxEntries)]
 			rest = rest[len(part):]
 			more = len(rest) > 0
-			n.send(o, uint8(id), &Message{Kind: Announce, Boot: n.cfg.Boot, Serial: n.serial, Draining: n.draining || n.settling(), Room: n.local.Room, Owners: part})
+			n.send(o, uint8(id), &Message{Kind: Announce, Boot: n.cfg.Boot, Serial: n.serial, Draining: n.draining || n.settling(), Room: n.local.Room, Owners: part, Counted: true, Sessions: n.local.Sessions})
 		}
 	}
 	n.changed = false
@@ -314,7 +317,7 @@ func (n *Node) announced(from uint8, p *peer, m *Message, o *Output) {
 		return
 	}
 	n.process(from, p, m.Boot, o)
-	p.serial, p.draining, p.room = m.Serial, m.Draining, m.Room
+	p.serial, p.draining, p.room, p.counted, p.sessions = m.Serial, m.Draining, m.Room, m.Counted, m.Sessions
 	for _, e := range m.Owners {
 		if newer(e, n.owners[e.Shard]) {
 			n.owners[e.Shard] = e

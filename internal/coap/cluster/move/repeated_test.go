@@ -183,6 +183,7 @@ func TestSettledKeysAreWiped(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, m := range []Message{
 		{Kind: Announce, Boot: 1, Serial: 2, Draining: true, Room: 3, Owners: []Entry{{1, 2, 3}, {4, 5, 6}}},
+		{Kind: Announce, Boot: 1, Owners: []Entry{{1, 2, 3}}, Counted: true, Sessions: 4},
 		*begin(7),
 		{Kind: Ready, Transfer: 1, Code: NoRoom},
 		{Kind: Session, Transfer: 1, Sequence: 2, Session: []byte("session")},

@@ -38,7 +38,7 @@ type flight struct {
 }
 
 // Drain moves all sessions to other nodes, and goes on with what comes later, until Undrain. to: the node that is to take the own
-// shard; -1: the one with the most room.
+// shard; -1: the one with the fewest sessions that has room for them.
 func (n *Node) Drain(to int) error {
 	switch {
 	case to == int(n.cfg.Self):
@@ -48,7 +48,7 @@ func (n *Node) Drain(to int) error {
 	case to >= 0 && !n.peers[to].capable():
 		return fmt.Errorf("node %d does not take sessions: %s", to, n.why(n.peers[to]))
 	}
-	if to < 0 && n.target() < 0 {
+	if to < 0 && n.target(n.cfg.Self) < 0 {
 		return errors.New("no other node takes sessions: none is up, runs Weir, and does not drain itself")
 	}
 	n.draining, n.wanted, n.changed, n.retryAt, n.cause = true, to, true, 0, ""
@@ -109,7 +109,7 @@ func (n *Node) due() (shard uint8, to int, left bool) {
 		case !n.draining:
 			continue
 		default:
-			at = n.target()
+			at = n.target(s)
 		}
 		left = true
 		if at >= 0 {
@@ -130,21 +130,39 @@ func (n *Node) receives(shard uint8) bool {
 	return false
 }
 
-// target chooses the node that a drain moves sessions to: the one requested, else the one that has got some before, else the one with
-// the most room. -1: there is none.
-func (n *Node) target() int {
-	for _, id := range []int{n.wanted, n.targets[n.cfg.Self]} {
+// target chooses the node that a drain moves a shard to: the one requested, else the one that has got sessions of it before, else the one
+// with the fewest sessions. -1: there is none.
+func (n *Node) target(shard uint8) int {
+	for _, id := range []int{n.wanted, n.targets[shard]} {
 		if id >= 0 && n.peers[id].capable() {
 			return id
 		}
 	}
+	need := uint32(0)
+	if shard == n.cfg.Self {
+		need = n.local.Own
+	}
 	best := -1
 	for id, p := range n.peers {
-		if p.capable() && (best < 0 || p.room > n.peers[best].room) {
+		if p.capable() && (best < 0 || p.before(n.peers[best], need)) {
 			best = id
 		}
 	}
 	return best
+}
+
+// before reports whether a shard of so many sessions is for p rather than for q.
+func (p *peer) before(q *peer, need uint32) bool {
+	fits := p.room >= need
+	switch {
+	case fits != (q.room >= need):
+		return fits
+	case p.counted != q.counted:
+		return p.counted
+	case fits && p.counted && p.sessions != q.sessions:
+		return p.sessions < q.sessions
+	}
+	return p.room > q.room
 }
 
 // begin starts the transfer that is due.
@@ -307,6 +325,10 @@ func (n *Node) complete(o *Output) {
 	e := Entry{Shard: t.shard, Owner: t.to, Version: t.version}
 	if t.version > 0 && newer(e, n.owners[t.shard]) {
 		n.owners[t.shard] = e
+	}
+	if p := n.peers[t.to]; p != nil { // until it announces them, so that the next shard may go elsewhere
+		p.sessions += uint32(t.moved)
+		p.room -= min(p.room, uint32(t.moved))
 	}
 	n.held[t.shard] = t.shard == n.cfg.Self || n.owners[t.shard].Owner == n.cfg.Self || t.late
 	n.out, n.cause, n.changed, n.fresh = nil, "", true, false
