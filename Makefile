@@ -68,7 +68,7 @@ image: ## bin/weir-image.tar: a container image (OCI archive) for amd64 and arm6
 	for arch in amd64 arm64; do CGO_ENABLED=0 GOARCH=$$arch $(GO) build -trimpath -buildvcs=$(VCS) -ldflags "-s -w" -o bin/weir-$$arch ./cmd/weir; done
 	$(GO) run -C tools/deploy . image -binaries amd64=$(CURDIR)/bin/weir-amd64,arm64=$(CURDIR)/bin/weir-arm64 -o $(CURDIR)/bin/weir-image.tar
 
-manifests: ## deploy/coap-manifests.yaml from the chart deploy/coap
+manifests: ## deploy/*-manifests.yaml from the charts deploy/coap and deploy/operator
 	@.ci/deps go
 	$(GO) test -run TestChart ./internal/kube/kubetest -update
 

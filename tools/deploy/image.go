@@ -55,7 +55,7 @@ func writeImage(out, tag string, binaries []string) error {
 	return archive(out, directory)
 }
 
-// imageOf is an image on no base: the static binary, and the directories that volumes are mounted at.
+// imageOf is an image on no base: the static binary, a link to it, and the directories that volumes are mounted at.
 func imageOf(binary []byte, architecture string) (v1.Image, error) {
 	content, err := layerOf(binary)
 	if err != nil {
@@ -100,6 +100,10 @@ func layerOf(binary []byte) ([]byte, error) {
 		return nil, err
 	}
 	if _, err := w.Write(binary); err != nil {
+		return nil, err
+	}
+	// Under this name the program has stunnerd's command line, which Dataplanes of STUNner's users name.
+	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Name: "usr/bin/stunnerd", Linkname: "weir", Mode: 0o777}); err != nil {
 		return nil, err
 	}
 	return out.Bytes(), w.Close()

@@ -13,6 +13,8 @@ import (
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/kube/l4"
 	"github.com/weir-lb/weir/internal/kube/operator"
+	"github.com/weir-lb/weir/internal/kube/turn/controller"
+	"github.com/weir-lb/weir/internal/metrics"
 )
 
 // flags are those of `weir operator`.
@@ -20,6 +22,7 @@ type flags struct {
 	kubeconfig string
 	election   string
 	throttle   time.Duration
+	turn       turnFlags
 	serve      cli.ServeFlags
 }
 
@@ -31,11 +34,12 @@ func newOperatorCommand() *cobra.Command {
 		Long: `Make Gateways and Services of a Kubernetes cluster work with Weir's data planes.
 
 The operator follows the cluster's objects and serves each GatewayClass whose controllerName is ` + l4.ControllerName + ` (load
-balancing of UDP and TCP). Each change renders the whole state of the world, at most once in --throttle; only what differs is written.
+balancing of UDP and TCP) or --turn-controller (TURN gateways, with STUNner's own objects). Each change renders the whole state of the world, at most once in --throttle; only what differs is written.
 
 Inside a Pod it uses the service account; elsewhere --kubeconfig or $KUBECONFIG.`,
 		Example: `  weir operator --leader-election-namespace weir-system
-  weir operator --kubeconfig ~/.kube/config`,
+  weir operator --kubeconfig ~/.kube/config
+  weir operator --turn-controller stunner.l7mp.io/gateway-operator   # in place of STUNner's operator`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := cli.NewLogger(cmd.ErrOrStderr(), f.serve.Log)
@@ -49,6 +53,7 @@ Inside a Pod it uses the service account; elsewhere --kubeconfig or $KUBECONFIG.
 	set.StringVar(&f.kubeconfig, "kubeconfig", "", "file that names the API server and the credential (default the Pod's service account, else $KUBECONFIG)")
 	set.StringVar(&f.election, "leader-election-namespace", "", "namespace of the Lease by which one of several operators becomes the one that writes (default: there is only one operator)")
 	cli.DurationVar(set, &f.throttle, "throttle", operator.DefaultThrottle, "shortest time between two renders of the whole state of the world")
+	f.turn.add(set)
 	f.serve.Add(cmd, cli.OperatorPart())
 	return cmd
 }
@@ -61,16 +66,19 @@ func run(cmd *cobra.Command, f *flags, log *slog.Logger) error {
 	if f.throttle < 0 || f.throttle > time.Minute {
 		return cli.UsageError(fmt.Errorf("--throttle %v: write 0s to 1m", f.throttle))
 	}
-	controllers, err := f.controllers(log)
+	turn, err := f.turn.controller(log)
 	if err != nil {
 		return cli.UsageError(err)
 	}
-	o, err := operator.New(operator.Options{REST: config, Controllers: controllers, Election: f.election, Throttle: f.throttle, Log: log})
+	controllers := []operator.Controller{l4.Controller(), turn.Controller()}
+	o, err := operator.New(operator.Options{
+		REST: config, Controllers: controllers, Schemes: controller.Schemes(), Election: f.election, Throttle: f.throttle, Log: log,
+	})
 	if err != nil {
 		return err
 	}
 	log.Info("starting", "api_server", config.Host, "controllers", len(controllers))
-	return cli.Serve(cmd.Context(), f.serve, log, admin.Config{Ready: o.Ready, Metrics: o.Samples, Status: func() any { return o.Status() }}, nil, o.Run)
+	return cli.Serve(cmd.Context(), f.serve, log, admin.Config{Ready: o.Ready, Metrics: func() []metrics.Sample { return append(o.Samples(), turn.Samples()...) }, Status: func() any { return o.Status() }}, nil, o.Run)
 }
 
 // rest says where the API server is.
@@ -83,9 +91,4 @@ func (f *flags) rest() (*rest.Config, error) {
 	}
 	config.UserAgent = operator.Name
 	return config, nil
-}
-
-// controllers are all that the operator runs. Another one is appended here.
-func (f *flags) controllers(*slog.Logger) ([]operator.Controller, error) {
-	return []operator.Controller{l4.Controller()}, nil
 }

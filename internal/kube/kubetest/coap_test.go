@@ -159,7 +159,7 @@ func TestRootCoAPPods(t *testing.T) {
 	netlabtest.Root(t)
 	lab, pods := network(t)
 	plane := kubetest.Start(t, lab.Namespace("control"), netip.MustParseAddr("10.77.255.1"))
-	image := unpack(t, writeImage(t, build(t)))
+	image := image(t)
 	manifests, err := os.ReadFile(filepath.Join(root, "deploy/coap-manifests.yaml"))
 	clitest.Must(t, err)
 	clitest.Must(t, plane.Apply(namespace, secrets(), false))

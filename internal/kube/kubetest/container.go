@@ -139,19 +139,32 @@ func (k *Kubelet) environment(r *Container, container *corev1.Container) ([]stri
 	for i := range container.Env {
 		e := &container.Env[i]
 		value := e.Value
-		if from := e.ValueFrom; from != nil {
-			if from.SecretKeyRef == nil {
-				return nil, fmt.Errorf("variable %s is of a kind that the kubelet does not know", e.Name)
-			}
-			secret, err := k.data(r, "secrets", from.SecretKeyRef.Name)
-			if err != nil {
+		if e.ValueFrom != nil {
+			var err error
+			if value, err = k.variable(r, e); err != nil {
 				return nil, err
 			}
-			value = string(secret[from.SecretKeyRef.Key])
 		}
 		all = append(all, e.Name+"="+value)
 	}
 	return all, nil
+}
+
+// variable is the value of a variable that comes from a Secret or from the Pod.
+func (k *Kubelet) variable(r *Container, e *corev1.EnvVar) (string, error) {
+	switch from := e.ValueFrom; {
+	case from.SecretKeyRef != nil:
+		secret, err := k.data(r, "secrets", from.SecretKeyRef.Name)
+		return string(secret[from.SecretKeyRef.Key]), err
+	case from.FieldRef != nil:
+		fields := map[string]string{
+			"metadata.name": r.pod.Name, "metadata.namespace": r.pod.Namespace, "spec.nodeName": node, "status.podIP": r.Slot.Address.String(), "status.hostIP": hostAddress,
+		}
+		if value, ok := fields[from.FieldRef.FieldPath]; ok {
+			return value, nil
+		}
+	}
+	return "", fmt.Errorf("variable %s is of a kind that the kubelet does not know", e.Name)
 }
 
 // ready runs the readiness probe; without one the process has to run.

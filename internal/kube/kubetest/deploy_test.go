@@ -33,19 +33,26 @@ func absolute(t *testing.T, path string) string {
 	return full
 }
 
-// The chart passes helm's linter, with its own values and with those of the plain manifests, which are what it renders.
+// The charts pass helm's linter, with their own values and with those of the plain manifests, which are what they render.
 func TestChart(t *testing.T) {
 	clitest.TakesSeconds(t)
-	chart, values := absolute(t, "deploy/coap"), absolute(t, "deploy/coap-manifests-values.yaml")
+	for name, namespace := range map[string]string{"coap": "coap", "operator": "weir-system"} {
+		t.Run(name, func(t *testing.T) { checkChart(t, name, namespace) })
+	}
+}
+
+func checkChart(t *testing.T, name, namespace string) {
+	chart, values := absolute(t, "deploy/"+name), absolute(t, "deploy/"+name+"-manifests-values.yaml")
 	tool(t, "lint", "-chart", chart)
 	tool(t, "lint", "-chart", chart, "-values", values)
-	text := "# Rendered from the chart in coap by `make manifests`.\n" + tool(t, "render", "-chart", chart, "-values", values)
-	file := absolute(t, "deploy/coap-manifests.yaml")
+	release := map[string]string{"coap": "coap", "operator": "weir-operator"}[name]
+	text := "# Rendered from the chart in " + name + " by `make manifests`.\n" + tool(t, "render", "-chart", chart, "-values", values, "-name", release, "-namespace", namespace)
+	file := absolute(t, "deploy/"+name+"-manifests.yaml")
 	if *update {
 		clitest.Must(t, os.WriteFile(file, []byte(text), 0o644))
 	}
 	if committed, err := os.ReadFile(file); err != nil || string(committed) != text {
-		t.Errorf("%v: deploy/coap-manifests.yaml is not what the chart renders; run make manifests", err)
+		t.Errorf("%v: %s is not what the chart renders; run make manifests", err, file)
 	}
 }
 
@@ -79,8 +86,12 @@ func unpack(t *testing.T, archive string) string {
 		clitest.Must(t, err)
 		each(t, content, func(h *tar.Header, text []byte) {
 			at := filepath.Join(directory, filepath.Clean("/"+h.Name))
-			if h.Typeflag == tar.TypeDir {
+			switch h.Typeflag {
+			case tar.TypeDir:
 				clitest.Must(t, os.MkdirAll(at, h.FileInfo().Mode()))
+				return
+			case tar.TypeSymlink:
+				clitest.Must(t, os.Symlink(h.Linkname, at))
 				return
 			}
 			clitest.Must(t, os.WriteFile(at, text, h.FileInfo().Mode()))
@@ -121,7 +132,7 @@ func TestRootImage(t *testing.T) {
 	directory := unpack(t, first)
 	files := 0
 	clitest.Must(t, filepath.WalkDir(directory, func(_ string, entry os.DirEntry, err error) error {
-		if err == nil && !entry.IsDir() {
+		if err == nil && entry.Type().IsRegular() {
 			files++
 		}
 		return err
@@ -130,6 +141,9 @@ func TestRootImage(t *testing.T) {
 		t.Errorf("%d files", files)
 	}
 	if out := run(t, nil, "chroot", "--userspec=65532:65532", directory, "/usr/bin/weir", "version"); !strings.Contains(out, "weir") {
+		t.Errorf("%s", out)
+	}
+	if out := run(t, nil, "chroot", "--userspec=65532:65532", directory, "/usr/bin/stunnerd", "--help"); !strings.Contains(out, "--udp-thread-num") {
 		t.Errorf("%s", out)
 	}
 }

@@ -31,6 +31,9 @@ type Slot struct {
 // node is the name of the Kubelet's Node.
 const node = "lab"
 
+// hostAddress is the address of the Kubelet's Node.
+const hostAddress = "10.77.255.1"
+
 // Kubelet runs every Pod of the API server as a process in a slot that is free. It is little more than what tests need: one container,
 // environment, volumes of Secrets, tokens and empty directories, the readiness probe, restarts, and deletion with its grace.
 type Kubelet struct {
@@ -301,7 +304,7 @@ func (k *Kubelet) report(pod *corev1.Pod, r *Container) error {
 	}
 	address := r.Slot.Address.String()
 	status := corev1.PodStatus{
-		Phase: corev1.PodRunning, PodIP: address, PodIPs: []corev1.PodIP{{IP: address}}, HostIP: "10.77.255.1",
+		Phase: corev1.PodRunning, PodIP: address, PodIPs: []corev1.PodIP{{IP: address}}, HostIP: hostAddress,
 		ContainerStatuses: []corev1.ContainerStatus{{
 			Name: pod.Spec.Containers[0].Name, Image: pod.Spec.Containers[0].Image, Ready: ready == corev1.ConditionTrue, Started: new(true), RestartCount: int32(r.started - 1),
 			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},

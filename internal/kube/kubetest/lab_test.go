@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/weir-lb/weir/internal/kube/kubetest"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/testbed/scratch"
 )
 
 const root = "../../.."
@@ -55,6 +57,23 @@ func build(t *testing.T) string {
 	binary := filepath.Join(t.TempDir(), "weir")
 	run(t, []string{"CGO_ENABLED=0"}, "go", "build", "-C", root, "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", binary, "./cmd/weir")
 	return binary
+}
+
+// image is the unpacked image of this source, made once for all tests.
+func image(t *testing.T) string {
+	t.Helper()
+	built.once.Do(func() {
+		directory, err := scratch.New() // outlives the test that makes it
+		clitest.Must(t, err)
+		built.directory = filepath.Join(directory.Path, "image")
+		clitest.Must(t, os.Rename(unpack(t, writeImage(t, build(t))), built.directory))
+	})
+	return built.directory
+}
+
+var built struct {
+	once      sync.Once
+	directory string
 }
 
 // run runs a program to its end and returns what it wrote to standard output.

@@ -27,12 +27,12 @@ func plural(kind string) (name string, namespaced bool) {
 	switch name = strings.ToLower(kind); {
 	case strings.HasSuffix(name, "s"):
 		name += "es"
-	case strings.HasSuffix(name, "y"):
+	case strings.HasSuffix(name, "y") && !strings.HasSuffix(name, "ay"):
 		name = strings.TrimSuffix(name, "y") + "ies"
 	default:
 		name += "s"
 	}
-	cluster := []string{"Namespace", "Node", "CustomResourceDefinition", "GatewayClass", "ClusterRole", "ClusterRoleBinding"}
+	cluster := []string{"Namespace", "Node", "CustomResourceDefinition", "GatewayClass", "ClusterRole", "ClusterRoleBinding", "Dataplane"}
 	return name, !slices.Contains(cluster, kind)
 }
 

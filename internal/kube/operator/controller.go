@@ -36,6 +36,7 @@ type Result struct {
 	Configs  []Config
 	Statuses []StatusChange
 	Objects  []client.Object // with apiVersion and kind
+	Stay     []client.Object // of Owned kinds: what is there of them stays as it is, although Objects does not have it
 	Events   []Event
 }
 

@@ -59,8 +59,12 @@ func (l *loop) writeObjects(ctx context.Context, results []Result) (failures []e
 			}
 			delete(present, id)
 		}
+		stay := map[types.UID]bool{}
+		for _, object := range results[i].Stay {
+			stay[object.GetUID()] = true
+		}
 		for id, object := range present {
-			if object.GetLabels()[ManagedBy] != LabelValue(c.Name) || object.GetDeletionTimestamp() != nil {
+			if stay[object.GetUID()] || object.GetLabels()[ManagedBy] != LabelValue(c.Name) || object.GetDeletionTimestamp() != nil {
 				continue
 			}
 			delete(l.applied.last, id)

@@ -11,7 +11,6 @@ const (
 	labelApp       = "app"
 	appStunner     = "stunner"
 
-	annotationPrefix          = "stunner.l7mp.io/"
 	annotationServiceType     = "stunner.l7mp.io/service-type"
 	annotationMixed           = "stunner.l7mp.io/enable-mixed-protocol-lb"
 	annotationTrafficPolicy   = "stunner.l7mp.io/external-traffic-policy"

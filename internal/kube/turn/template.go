@@ -1,6 +1,7 @@
 package turn
 
 import (
+	"fmt"
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
@@ -89,7 +90,17 @@ func (t *translation) container(g *gate) corev1.Container {
 // weirs adds what Weir's own image has: a file system that is not written to but for the directory of its sockets and its last configuration.
 func weirs(c *corev1.Container, g *gate, image string) {
 	c.Image = image
+	c.Env = append(c.Env, corev1.EnvVar{Name: "XDG_RUNTIME_DIR", Value: "/run"})
+	if len(g.plane.Spec.Command) == 0 {
+		c.Command = []string{"/usr/bin/weir", "turn", "stunnerd"}
+	}
 	c.VolumeMounts = []corev1.VolumeMount{{Name: "run", MountPath: "/run"}}
+	if len(g.plane.Spec.Args) == 0 {
+		// The last configuration outlives the container, and the allocations that are left when the grace is over end before it is killed.
+		const margin = 5
+		grace := deref(g.plane.Spec.TerminationGracePeriodSeconds, defaultGrace)
+		c.Args = append(c.Args, "--state=/run/weir", fmt.Sprintf("--drain-timeout=%ds", max(grace-margin, 1)))
+	}
 	if c.SecurityContext != nil {
 		return
 	}

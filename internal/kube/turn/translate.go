@@ -107,7 +107,7 @@ func (t *translation) configuration(g *gate) *Configuration {
 	c := &Configuration{
 		Version: "v1",
 		Admin: Admin{
-			Name: instance, LogLevel: deref(g.config.Spec.LogLevel, defaultLevel), Health: &probes, UserQuota: g.config.Spec.UserQuota,
+			Name: nameOf(g).String(), LogLevel: deref(g.config.Spec.LogLevel, defaultLevel), Health: &probes, UserQuota: g.config.Spec.UserQuota,
 			OffloadEngine: g.plane.Spec.OffloadEngine, OffloadInterfaces: g.plane.Spec.OffloadInterfaces,
 		},
 		Auth: g.auth, Listeners: []Listener{}, Clusters: []Cluster{},

@@ -18,7 +18,9 @@ import (
 	"github.com/weir-lb/weir/internal/datapath/nfqueue"
 	"github.com/weir-lb/weir/internal/datapath/udpnat"
 	"github.com/weir-lb/weir/internal/handover"
+	"github.com/weir-lb/weir/internal/kube/discovery"
 	"github.com/weir-lb/weir/internal/kube/operator"
+	"github.com/weir-lb/weir/internal/kube/turn/controller"
 	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/metrics/exposition"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -51,7 +53,7 @@ func Parts() []Part {
 		{"CoAP server", "`weir coap server`, by `listener` and, in a cluster, `node`.", []any{node.Status{}}},
 		{"TURN gateway", "`weir turn gateway`. No metric has a user's name, because ephemeral credentials have an unlimited number of names.", []any{gateway.Stats{}, v1.TurnConfigStatus{}, handover.Stats{}, kernelrelay.Report{}}},
 		{"STUNner's names", "A gateway with a STUNner file also has these.", []any{stunnerd.Metrics{}}},
-		{"Operator", "`weir operator`.", []any{operator.Counters{}}},
+		{"Operator", "`weir operator`.", []any{operator.Counters{}, controller.Counters{}, discovery.ServerStats{}}},
 		{"TCP testers", "`weir tcp stats`, of the servers and clients that report to it.", []any{stats.Metrics{}}},
 	}
 }

@@ -1,0 +1,242 @@
+package kubetest_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/kube/kubetest"
+	"github.com/weir-lb/weir/internal/kube/turn/stunnerv1"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
+)
+
+// The addresses of the network of the tests.
+const (
+	controlAddress = "10.77.255.1"
+	clientAddress  = "10.77.254.1"
+	operatorPod    = "10.77.0.10" // the first slot, which the operator takes
+)
+
+// turnCluster is a cluster with the operator of the chart.
+type turnCluster struct {
+	t       *testing.T
+	plane   *kubetest.ControlPlane
+	kubelet *kubetest.Kubelet
+	client  *netlab.Host
+	weir    string // the program
+}
+
+// startTurn starts a control plane, its kubelet, and the operator as a Pod of the chart with its role and no more.
+func startTurn(t *testing.T) *turnCluster {
+	t.Helper()
+	lab, pods := network(t)
+	plane := kubetest.Start(t, lab.Namespace("control"), netip.MustParseAddr(controlAddress))
+	directory := image(t)
+	c := &turnCluster{t: t, plane: plane, client: lab.Namespace("client"), weir: filepath.Join(directory, "usr/bin/weir")}
+	plane.GatewayAPI()
+	crds, err := filepath.Glob(absolute(t, "deploy/operator/crds/*.yaml"))
+	clitest.Must(t, err)
+	for _, file := range crds {
+		text, err := os.ReadFile(file)
+		clitest.Must(t, err)
+		plane.CRDs(text)
+	}
+	values := filepath.Join(t.TempDir(), "values.yaml")
+	clitest.Must(t, os.WriteFile(values, []byte(`replicas: 1
+turn:
+  controllerName: stunner.l7mp.io/gateway-operator
+  discoveryURL: http://`+operatorPod+`:13478
+  defaultDataplane: {create: false}
+`), 0o600))
+	chart := tool(t, "render", "-chart", absolute(t, "deploy/operator"), "-values", values, "-name", "weir-operator", "-namespace", "weir-system")
+	clitest.Must(t, plane.Apply("", []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: weir-system}\n"), false))
+	clitest.Must(t, plane.Apply("weir-system", []byte(chart), false))
+	c.kubelet = plane.Kubelet(directory, pods)
+	netlabtest.Eventually(t, "the operator is ready", func() bool {
+		var d appsv1.Deployment
+		return plane.Get("/apis/apps/v1/namespaces/weir-system/deployments/weir-operator", &d) == nil && d.Status.AvailableReplicas == 1
+	}, func() string { return c.output("weir-system") })
+	return c
+}
+
+// pods are the Pods of a namespace.
+func (c *turnCluster) pods(namespace string) []corev1.Pod {
+	var list corev1.PodList
+	if err := c.plane.Get("/api/v1/namespaces/"+namespace+"/pods", &list); err != nil {
+		return nil
+	}
+	return list.Items
+}
+
+// output is what the Pods of a namespace wrote last.
+func (c *turnCluster) output(namespace string) string {
+	var all strings.Builder
+	for _, pod := range c.pods(namespace) {
+		if r := c.kubelet.Pod(namespace + "/" + pod.Name); r != nil {
+			text := r.Output()
+			fmt.Fprintf(&all, "%s: %s\n", pod.Name, text[max(0, len(text)-1500):])
+		}
+	}
+	return all.String()
+}
+
+func (c *turnCluster) gateway(name string) (g gatewayv1.Gateway) {
+	clitest.Must(c.t, c.plane.Get("/apis/gateway.networking.k8s.io/v1/namespaces/media/gateways/"+name, &g))
+	return g
+}
+
+// is reports whether a condition has a status and reason, for the present generation.
+func is(conditions []metav1.Condition, generation int64, kind, status, reason string) bool {
+	for _, x := range conditions {
+		if x.Type == kind {
+			return string(x.Status) == status && x.Reason == reason && x.ObservedGeneration == generation
+		}
+	}
+	return false
+}
+
+// awaitProgrammed waits until clients reach a Gateway, or until they do not for a reason.
+func (c *turnCluster) awaitProgrammed(name, status, reason string) {
+	c.t.Helper()
+	netlabtest.Eventually(c.t, fmt.Sprintf("Gateway %s has Programmed=%s %s", name, status, reason), func() bool {
+		g := c.gateway(name)
+		return is(g.Status.Conditions, g.Generation, "Programmed", status, reason)
+	}, func() string {
+		text, _ := json.Marshal(c.gateway(name).Status)
+		return string(text) + "\n" + c.output("weir-system") + c.output("media")
+	})
+}
+
+// ready are the Pods of a Gateway that are ready and do not end.
+func (c *turnCluster) ready(gateway string) (all []corev1.Pod) {
+	for _, pod := range c.pods("media") {
+		ready := false
+		for _, x := range pod.Status.Conditions {
+			ready = ready || x.Type == corev1.PodReady && x.Status == corev1.ConditionTrue
+		}
+		if ready && pod.DeletionTimestamp == nil && pod.Labels["stunner.l7mp.io/related-gateway-name"] == gateway {
+			all = append(all, pod)
+		}
+	}
+	return all
+}
+
+func (c *turnCluster) awaitReady(gateway string, count int) []corev1.Pod {
+	c.t.Helper()
+	var pods []corev1.Pod
+	netlabtest.Eventually(c.t, fmt.Sprintf("%d Pods of %s are ready", count, gateway), func() bool {
+		pods = c.ready(gateway)
+		return len(pods) == count
+	}, func() string { return c.output("media") })
+	return pods
+}
+
+// assign is a load balancer that gives the Service of a Gateway an address.
+func (c *turnCluster) assign(gateway, address string) {
+	c.t.Helper()
+	path := "/api/v1/namespaces/media/services/" + gateway
+	netlabtest.Eventually(c.t, "Gateway "+gateway+" has a Service", func() bool {
+		return c.plane.Merge(path+"/status", fmt.Sprintf(`{"status": {"loadBalancer": {"ingress": [{"ip": %q}]}}}`, address)) == nil
+	}, func() string { return c.output("weir-system") })
+}
+
+// cat sends a line through a TURN server to the echo server and returns what came back.
+func (c *turnCluster) cat(uri string) string {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
+	defer cancel()
+	out, err := c.client.Exec(ctx, "sh", "-c", fmt.Sprintf(`(echo "through the gateway"; sleep 1) | %s turn cat - '%s' udp://%s:9001 --insecure 2>&1`, c.weir, uri, clientAddress))
+	if err != nil {
+		return err.Error() + out
+	}
+	return out
+}
+
+// echo answers datagrams in the client's namespace.
+func (c *turnCluster) echo() {
+	var socket net.PacketConn
+	clitest.Must(c.t, c.client.Do(func() (err error) {
+		socket, err = net.ListenPacket("udp4", clientAddress+":9001")
+		return err
+	}))
+	c.t.Cleanup(func() { socket.Close() })
+	go func() {
+		buffer := make([]byte, 2048)
+		for {
+			n, from, err := socket.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			_, _ = socket.WriteTo(buffer[:n], from) // lost: the test sees it
+		}
+	}()
+}
+
+// STUNner's YAML alone, on a cluster with Weir's operator: gateways run, tunnels go through them, and each object says how it is.
+func TestRootTurnOperator(t *testing.T) {
+	clitest.TakesSeconds(t)
+	netlabtest.Root(t)
+	c := startTurn(t)
+	text, err := os.ReadFile("testdata/turn.yaml")
+	clitest.Must(t, err)
+	clitest.Must(t, c.plane.Apply("media", text, false))
+	c.echo()
+
+	c.awaitProgrammed("udp-gateway", "False", "AddressNotAssigned")
+	pod := c.awaitReady("udp-gateway", 1)[0]
+	c.assign("udp-gateway", pod.Status.PodIP)
+	c.awaitProgrammed("udp-gateway", "True", "Programmed")
+	g := c.gateway("udp-gateway")
+	if len(g.Status.Addresses) != 1 || g.Status.Addresses[0].Value != pod.Status.PodIP || g.Status.Listeners[0].AttachedRoutes != 1 {
+		t.Errorf("status %+v", g.Status)
+	}
+	var route stunnerv1.UDPRoute
+	clitest.Must(t, c.plane.Get("/apis/stunner.l7mp.io/v1/namespaces/media/udproutes/media-plane", &route))
+	for _, kind := range []string{"Accepted", "ResolvedRefs"} {
+		if len(route.Status.Parents) != 1 || !is(route.Status.Parents[0].Conditions, route.Generation, kind, "True", kind) {
+			t.Errorf("route %s: %+v", kind, route.Status.Parents)
+		}
+	}
+	for _, uri := range []string{"turn://user-1:pass-1@%s:3478?transport=udp", "turn://user-1:pass-1@%s:3478?transport=tcp"} {
+		if out := c.cat(fmt.Sprintf(uri, pod.Status.PodIP)); !strings.Contains(out, "through the gateway") {
+			t.Errorf("%s: %s\n%s", uri, out, c.output("media"))
+		}
+	}
+	c.hostile()
+}
+
+// hostile changes nothing that it may not change, and is told so.
+func (c *turnCluster) hostile() {
+	c.t.Helper()
+	clitest.Must(c.t, c.plane.Apply("evil", []byte(`
+apiVersion: v1
+kind: Namespace
+metadata: {name: evil}
+---
+apiVersion: stunner.l7mp.io/v1
+kind: UDPRoute
+metadata: {name: everything}
+spec:
+  parentRefs: [{name: udp-gateway, namespace: media}]
+  rules: [{backendRefs: [{name: media-server, namespace: media}]}]
+`), false))
+	netlabtest.Eventually(c.t, "the route of another namespace is refused", func() bool {
+		var route stunnerv1.UDPRoute
+		clitest.Must(c.t, c.plane.Get("/apis/stunner.l7mp.io/v1/namespaces/evil/udproutes/everything", &route))
+		return len(route.Status.Parents) == 1 && is(route.Status.Parents[0].Conditions, route.Generation, "Accepted", "False", "NotAllowedByListeners")
+	})
+}

@@ -1,0 +1,10 @@
+// Package controller runs package turn in an operator: it gives Translate the world, remembers the last configurations, and serves them to the
+// data planes by STUNner's config discovery service.
+//
+//	operator ── World ──► turn.Translate ─┬─► objects, statuses, events ──► operator, which writes them
+//	                                      └─► configurations ──► discovery.Server ══ WebSocket ══► stunnerd, weir turn stunnerd
+//
+// Configurations contain credentials and keys. They are in memory only, and only the discovery service gives them away; see its package for whom
+// to let reach it. Only the leader of several operators serves it, and only once it has configurations: data planes that reach another one are
+// refused and try again.
+package controller
