@@ -22,7 +22,8 @@ func newLBStatusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show generation, last error and how many backends are up",
 		Long: `Show the running load balancer's state in a few lines.
-Exit codes: 0 all well, 1 the last change was refused, a service has no backend, or no program answers.`,
+Exit codes: 0 all well, 1 the last change was refused, a service has no backend, no node of its cluster answers or two have one
+node id, or no program answers.`,
 		Example: `  weir lb status
   weir lb status --admin unix:/run/weir.sock --json`,
 		Args: cobra.NoArgs,
@@ -50,6 +51,13 @@ func unwell(status *v1.BalancerStatus) error {
 	for i := range status.Services {
 		if s := &status.Services[i]; s.State != "up" {
 			return fmt.Errorf("service %s is %s", s.Name, s.State)
+		}
+		switch c := status.Services[i].Cluster; {
+		case c == nil:
+		case c.Old:
+			return fmt.Errorf("service %s: no node of its cluster has answered for %.0f s", status.Services[i].Name, c.Age)
+		case c.Conflict != "":
+			return fmt.Errorf("service %s: %s", status.Services[i].Name, c.Conflict)
 		}
 	}
 	return nil

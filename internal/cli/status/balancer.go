@@ -21,6 +21,11 @@ func Balancer(w io.Writer, status *v1.LBStatus) error {
 		s := &status.Services[i]
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", s.Name, s.State, s.Mode, BackendsUp(s), addressesText(s))
 	}
+	for i := range status.Services {
+		if s := &status.Services[i]; s.Cluster != nil {
+			clusterOwners(table, s)
+		}
+	}
 	if status.Queues != nil {
 		queues(table, status.Queues)
 	}

@@ -72,48 +72,11 @@ func printOptions(table io.Writer, s *v1.ServiceStatus) {
 	}
 }
 
-// printCluster writes what the nodes of a cluster report, and which do not.
-func printCluster(table io.Writer, c *v1.ClusterStatus) {
-	answering, queries := 0, uint64(0)
-	var lines []string
-	for i := range c.Nodes {
-		n := &c.Nodes[i]
-		queries += n.Queries.Passed + n.Queries.Failed
-		if n.Answers {
-			answering++
-		}
-		if n.Error != "" {
-			lines = append(lines, fmt.Sprintf("%s does not answer: %s", n.Backend, n.Error))
-		}
-	}
-	if c.Conflict != "" {
-		lines = append(lines, c.Conflict)
-	}
-	switch {
-	case queries == 0:
-		fmt.Fprintf(table, "  cluster: owner ids are learned from %d nodes\n", len(c.Nodes))
-	case c.Old:
-		fmt.Fprintf(table, "  cluster: OLD, no node has answered for %.0f s; the last view stays\n", c.Age)
-	default:
-		fmt.Fprintf(table, "  cluster: %d of %d nodes answer, the newest answer is %.1f s old\n", answering, len(c.Nodes), c.Age)
-	}
-	for _, line := range lines {
-		fmt.Fprintf(table, "  cluster: %s\n", line)
-	}
-}
-
 func printBackends(table io.Writer, s *v1.ServiceStatus) {
 	fmt.Fprintln(table, "  BACKEND\tADDRESS\tWEIGHT\tSHARE\tSTATE\tNODES")
 	for j := range s.Backends {
 		b := &s.Backends[j]
-		state := b.State
-		if b.Action != "" {
-			state += ", action " + b.Action
-		}
-		if b.Override != "" {
-			state += " (" + b.Override + ")"
-		}
-		fmt.Fprintf(table, "  %s\t%s\t%d\t%.1f%%\t%s\t%s\n", b.Name, backendAddress(b), b.Weight, 100*b.Share, state, layoutNodesText(b))
+		fmt.Fprintf(table, "  %s\t%s\t%d\t%.1f%%\t%s\t%s\n", b.Name, backendAddress(b), b.Weight, 100*b.Share, stateText(b), layoutNodesText(b))
 	}
 }
 
