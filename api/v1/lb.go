@@ -19,12 +19,30 @@ type BalancerStatus struct {
 	AppliedAt  time.Time `json:"applied_at"`                                                                              // when it was applied
 	Error      string    `json:"error,omitempty" metric:"weir_config_failed" help:"1 while the last change was refused."` // why the last change was refused; absent after one that succeeded
 	// FailedAt is when the last configuration was refused. Absent: it was not.
-	FailedAt *time.Time      `json:"failed_at,omitempty"`
-	Reloads  uint64          `json:"reloads" metric:"weir_config_reloads_total" help:"Configurations applied."` // configurations applied since the start
-	Failures uint64          `json:"failures" metric:"weir_config_failures_total" help:"Changes refused."`      // changes refused since the start
-	Datapath string          `json:"datapath"`                                                                  // ebpf, nfqueue or udp
-	Services []ServiceStatus `json:"services" metric:""`                                                        // ordered by name; null before the first configuration
-	Tier     []MemberStatus  `json:"tier,omitempty"`                                                            // balancers that share fragments; absent: there is no tier
+	FailedAt *time.Time `json:"failed_at,omitempty"`
+	Reloads  uint64     `json:"reloads" metric:"weir_config_reloads_total" help:"Configurations applied."` // configurations applied since the start
+	Failures uint64     `json:"failures" metric:"weir_config_failures_total" help:"Changes refused."`      // changes refused since the start
+	// Source is where the configuration comes from. Absent: a file.
+	Source   *ConfigSource   `json:"source,omitempty" metric:""`
+	Datapath string          `json:"datapath"`           // ebpf, nfqueue or udp
+	Services []ServiceStatus `json:"services" metric:""` // ordered by name; null before the first configuration
+	Tier     []MemberStatus  `json:"tier,omitempty"`     // balancers that share fragments; absent: there is no tier
+}
+
+// ConfigSource is the config discovery service from which a load balancer has its configuration.
+type ConfigSource struct {
+	Service      string `json:"service"`                                                                                                                      // its address
+	Node         string `json:"node"`                                                                                                                         // as which node the load balancer asks
+	Connected    bool   `json:"connected" metric:"weir_config_source_connected" help:"1 while the config discovery service is connected."`                    // now
+	Version      string `json:"version,omitempty"`                                                                                                            // of the configuration in force; absent: none yet
+	Restored     bool   `json:"restored,omitempty"`                                                                                                           // the configuration in force is from the state file: the service has sent none since the start
+	Refused      string `json:"refused,omitempty"`                                                                                                            // version that was refused; absent: none, or a newer one is in force
+	RefusedError string `json:"refused_error,omitempty" metric:"weir_config_source_refused" help:"1 while the newest configuration is refused."`              // why it was refused; absent as refused
+	StateError   string `json:"state_error,omitempty" metric:"weir_config_source_state_failed" help:"1 while the configuration could not be kept."`           // why a restart would not find the configuration; absent: it would, or no file is set
+	Error        string `json:"error,omitempty"`                                                                                                              // why there is no connection; absent: there is
+	Received     uint64 `json:"received" metric:"weir_config_source_received_total" help:"Configurations received from the config discovery service."`        // since the start
+	Connects     uint64 `json:"connects" metric:"weir_config_source_connects_total" help:"Connections to the config discovery service."`                      // since the start
+	Failures     uint64 `json:"failures" metric:"weir_config_source_failures_total" help:"Connections to the config discovery service that failed or ended."` // since the start
 }
 
 // ServiceStatus is one service as it is in force.
