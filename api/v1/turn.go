@@ -129,6 +129,19 @@ type TurnConfigStatus struct {
 	Discovery *ConfigDiscovery `json:"discovery,omitempty" metric:""`
 }
 
+// TurnAuthStatus is the status of the authentication service of TURN gateways.
+type TurnAuthStatus struct {
+	PID       int             `json:"pid"`       // of the process
+	Version   string          `json:"version"`   // of weir
+	Discovery ConfigDiscovery `json:"discovery"` // where the gateways' configurations come from
+	Configs   int             `json:"configs"`   // gateways that have credentials
+	Issued    uint64          `json:"issued"`    // requests that were answered with credentials
+	Refused   uint64          `json:"refused"`   // requests without the right key
+	Wrong     uint64          `json:"wrong"`     // requests with a wrong parameter
+	Unmatched uint64          `json:"unmatched"` // requests that no listener fits, or that came before the first configuration
+	Ignored   uint64          `json:"ignored"`   // configurations that could not be read
+}
+
 // ConfigDiscovery is the state of a client of a config discovery service.
 type ConfigDiscovery struct {
 	Service   string    `json:"service"`                                                                                                                     // URL of the service

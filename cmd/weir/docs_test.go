@@ -42,7 +42,7 @@ func pageOf(cmd *cobra.Command) (page string) {
 		"weir bench run nfqueue": "bench-datapaths.md", "weir bench run floods": "bench-floods.md", "weir bench run dump": "bench-floods.md",
 		"weir bench run soak": "bench-soak.md", "weir bench run restart": "bench-restart.md", "weir bench run chaos": "bench-chaos.md", "weir lab": "lab.md", "weir lb rules": "rules.md",
 		"weir turn cat": "turncat.md", "weir turn bench": "turn-bench.md", "weir turn": "turn.md",
-		"weir turn gateway": "turn-config.md", "weir turn stunnerd": "turn-discovery.md", "weir turn upgrade": "turn-restart.md", "weir turn export": "turn-restart.md", "weir turn import": "turn-restart.md",
+		"weir turn gateway": "turn-config.md", "weir turn stunnerd": "turn-discovery.md", "weir turn auth": "turn-auth.md", "weir turn upgrade": "turn-restart.md", "weir turn export": "turn-restart.md", "weir turn import": "turn-restart.md",
 		"weir sim": "sim.md", "weir snat": "snat-config.md", "weir snat rules": "snat.md", "weir snat lab": "snat-lab.md", "weir tcp": "tcp.md",
 		"weir tcp server": "tcp-options.md", "weir tcp client": "tcp-options.md", "weir tcp bench": "tcp-bench.md", "weir tcp stats": "tcp-stats.md", "weir doctor": "doctor.md", "weir operator": "kubernetes-l4.md", "weir man": "commands.md", "weir completion": "commands.md",
 	}

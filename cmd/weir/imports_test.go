@@ -119,6 +119,7 @@ func mayImport() map[string]may {
 		"datapath/kernelnat":       {ours: "datapath/ebpf/attach datapath/ebpf/bpf datapath/ebpf/maps datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"turn/kernelrelay":         {ours: "datapath/ebpf/attach datapath/ebpf/bpf datapath/ebpf/maps datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"turn/stunnerd":            {ours: "keyerror turn/gateway turn/routes"},
+		"turn/authservice":         {},
 		"turn/turncat":             {ours: "turn/requests udpio readfile workers dtls/record dtls/handshake dtls/client", others: pion + "stun " + pion + "turn " + pion + "logging"},
 		"turn/load":                {ours: "turn/requests udpio testbed/measure testbed/procstat testbed/pace dtls/record dtls/handshake dtls/client api/v1", others: pion + "stun"},
 		"testbed/programs":         {ours: "testbed/netlab testbed/procstat testbed/scratch"},

@@ -46,7 +46,7 @@ func TestKeysHaveOneStyle(t *testing.T) {
 						continue
 					}
 					seen++
-					if !key.MatchString(name) && name != "iceServers" && name != "apiVersion" { // of W3C WebRTC, and of Kubernetes
+					if !key.MatchString(name) && name != "iceServers" && name != "iceTransportPolicy" && name != "apiVersion" { // of W3C WebRTC, and of Kubernetes
 						t.Errorf("%s: %s key %q is not snake_case", files.Position(field.Pos()), form, name)
 					}
 					if form == "json" && isDuration(field.Type) && !strings.HasSuffix(name, "_ns") {

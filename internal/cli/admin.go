@@ -48,6 +48,11 @@ func StunnerdPart() AdminPart {
 // DecapPart is weir lb decap.
 func DecapPart() AdminPart { return AdminPart{Name: "decap", metrics: "127.0.0.1:9184", several: true} }
 
+// TurnAuthPart is weir turn auth.
+func TurnAuthPart() AdminPart {
+	return AdminPart{Name: "turn-auth", metrics: "127.0.0.1:9186", several: true}
+}
+
 // OperatorPart is weir operator.
 func OperatorPart() AdminPart { return AdminPart{Name: "operator", metrics: "127.0.0.1:9185"} }
 

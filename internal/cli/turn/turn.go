@@ -19,6 +19,7 @@ func newTurnCommand() *cobra.Command {
 		newTurnGatewayCommand(),
 		newStunnerdCommand(),
 		newTurnCatCommand(),
+		newTurnAuthCommand(),
 		newTurnBenchCommand(),
 		newTurnUsersCommand(),
 		newTurnUpgradeCommand(),

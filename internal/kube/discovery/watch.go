@@ -34,6 +34,9 @@ type Watcher struct {
 	ID     ID     // without a name: all of a namespace, or all
 	Node   string // name of the node this process runs at; empty: unknown
 	Log    *slog.Logger
+	// Opened is called after each new connection, before its first configuration; an error ends the connection. It may read what there
+	// is with List, because no message says what was deleted while there was no connection. nil: nothing is called.
+	Opened func(ctx context.Context) error
 
 	times clientTimes
 
@@ -132,6 +135,11 @@ func (w *Watcher) once(ctx context.Context, times clientTimes, log *slog.Logger,
 	ended := make(chan struct{})
 	defer close(ended)
 	go ping(conn, times, ended)
+	if w.Opened != nil {
+		if err := w.Opened(ctx); err != nil {
+			return false, err
+		}
+	}
 	return w.read(conn, times, log, received)
 }
 

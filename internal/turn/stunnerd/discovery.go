@@ -83,6 +83,15 @@ func IsDeleted(config []byte) bool {
 		h.Auth.Credentials["username"] == dummyUser && h.Auth.Credentials["password"] == dummyPassword
 }
 
+// NameOf is the name in a configuration, NAMESPACE/NAME under an operator; empty: it has none.
+func NameOf(config []byte) string {
+	var h head
+	if json.Unmarshal(config, &h) != nil {
+		return ""
+	}
+	return h.Admin.Name
+}
+
 // PatchNode returns a configuration with the address of a node in place of STUNner's placeholder for it, in every listener that has it.
 // Everything else stays as it is, unknown keys too. A configuration that is no JSON object is returned unchanged. An
 // empty address, for a node whose address is not known, becomes $STUNNER_ADDR, as from STUNner's operator.

@@ -26,6 +26,7 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/tcpscale/stats"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/turn/authservice"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/kernelrelay"
 	"github.com/weir-lb/weir/internal/turn/stunnerd"
@@ -52,6 +53,7 @@ func Parts() []Part {
 		{"Tunnel endpoint", "`weir lb decap`.", []any{v1.DecapStatus{}}},
 		{"CoAP server", "`weir coap server`, by `listener` and, in a cluster, `node`.", []any{node.Status{}}},
 		{"TURN gateway", "`weir turn gateway`. No metric has a user's name, because ephemeral credentials have an unlimited number of names.", []any{gateway.Stats{}, v1.TurnConfigStatus{}, handover.Stats{}, kernelrelay.Report{}}},
+		{"TURN credentials", "`weir turn auth`.", []any{authservice.Stats{}, v1.ConfigDiscovery{}}},
 		{"STUNner's names", "A gateway with a STUNner file also has these.", []any{stunnerd.Metrics{}}},
 		{"Operator", "`weir operator`.", []any{operator.Counters{}, controller.Counters{}, discovery.ServerStats{}}},
 		{"TCP testers", "`weir tcp stats`, of the servers and clients that report to it.", []any{stats.Metrics{}}},
