@@ -4,7 +4,8 @@ import (
 	"testing"
 
 	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/cli/lb"
 	"github.com/weir-lb/weir/internal/cli/nat"
 )
 
-func TestMain(m *testing.M) { clitest.Main(m, Family(), nat.Family()) }
+func TestMain(m *testing.M) { clitest.Main(m, Family(), lb.Family(), nat.Family()) }
