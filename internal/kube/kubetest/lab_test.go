@@ -63,9 +63,10 @@ func build(t *testing.T) string {
 func image(t *testing.T) string {
 	t.Helper()
 	built.once.Do(func() {
-		directory, err := scratch.New() // outlives the test that makes it
+		var err error
+		built.scratch, err = scratch.New() // outlives the test that makes it
 		clitest.Must(t, err)
-		built.directory = filepath.Join(directory.Path, "image")
+		built.directory = filepath.Join(built.scratch.Path, "image")
 		clitest.Must(t, os.Rename(unpack(t, writeImage(t, build(t))), built.directory))
 	})
 	return built.directory
@@ -73,6 +74,7 @@ func image(t *testing.T) string {
 
 var built struct {
 	once      sync.Once
+	scratch   *scratch.Dir // locked as long as it is referred to
 	directory string
 }
 

@@ -217,6 +217,11 @@ func TestRootTurnOperator(t *testing.T) {
 		}
 	}
 	c.hostile()
+	c.roll()
+	c.scale()
+	c.rotate()
+	c.wrong()
+	c.remove()
 }
 
 // hostile changes nothing that it may not change, and is told so.
