@@ -24,6 +24,7 @@ var update = flag.Bool("update", false, "write the golden files")
 // documents are the types that are a whole answer or a whole line of output. All other types are parts of them.
 func documents() []any {
 	return []any{
+		new(v1.OperatorStatus),
 		new(v1.LBStatus), new(v1.NATStatus), new(v1.TurnStatus), new(v1.TurnAuthStatus), new(v1.DecapStatus), new(v1.CoAPStatus),
 		new(v1.ServiceShown), new(v1.OverrideAnswer), new(v1.EBPFStopped),
 		new(v1.FlowList), new(v1.TraceLine), new(v1.Route), new(v1.Refusal),

@@ -22,6 +22,8 @@ type BalancerStatus struct {
 	FailedAt *time.Time `json:"failed_at,omitempty"`
 	Reloads  uint64     `json:"reloads" metric:"weir_config_reloads_total" help:"Configurations applied."` // configurations applied since the start
 	Failures uint64     `json:"failures" metric:"weir_config_failures_total" help:"Changes refused."`      // changes refused since the start
+	// Revision is 32 hexadecimal digits of the SHA-256 of the document in force. Absent: there is no document.
+	Revision string `json:"revision,omitempty"`
 	// Source is where the configuration comes from. Absent: a file.
 	Source   *ConfigSource   `json:"source,omitempty" metric:""`
 	Datapath string          `json:"datapath"`           // ebpf, nfqueue or udp

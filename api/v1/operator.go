@@ -19,7 +19,7 @@ type OperatorController struct {
 
 // OperatorPlane is a data plane that an operator configures.
 type OperatorPlane struct {
-	Name      string `json:"name"`
+	Name      string `json:"name"`              // unique in its controller
 	Published string `json:"published"`         // revision of the configuration that it should run
 	Applied   string `json:"applied,omitempty"` // revision that all of its processes run; absent: not known
 }

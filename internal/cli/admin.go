@@ -56,6 +56,9 @@ func TurnAuthPart() AdminPart {
 // OperatorPart is weir operator.
 func OperatorPart() AdminPart { return AdminPart{Name: "operator", metrics: "127.0.0.1:9185"} }
 
+// Address is the default admin address of the part.
+func (p AdminPart) Address() string { return "unix:" + p.socket(controlDirectory()) }
+
 // socket is the default path of the part's Unix socket. Network namespaces share the file system: in one that has a name, as of
 // ip netns, the socket has it too.
 func (p AdminPart) socket(directory string) string {

@@ -3,6 +3,8 @@ package control
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -55,7 +57,8 @@ type Loop struct {
 	document  *config.Document
 	overrides *lb.Overrides
 	appliedAt time.Time
-	failure   error // of the last configuration; stays until one succeeds
+	revision  string // of the document that spec came from; empty: it was built in code
+	failure   error  // of the last configuration; stays until one succeeds
 	failedAt  time.Time
 	refusal   error // of the last override; stays until one succeeds
 	reloads   uint64
@@ -87,7 +90,17 @@ func (l *Loop) Load(name string, text []byte) error {
 	if err != nil {
 		return l.failLocked(err)
 	}
-	return l.reloadLocked(spec, document)
+	if err := l.reloadLocked(spec, document); err != nil {
+		return err
+	}
+	l.revision = Revision(text)
+	return nil
+}
+
+// Revision names a document in the status, for the one who wrote it: 32 hexadecimal digits of its SHA-256.
+func Revision(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
 }
 
 // LoadFile calls Load with the present content of a file; it returns the text, with which Run compares.
@@ -123,7 +136,7 @@ func (l *Loop) reloadLocked(spec lb.Spec, document *config.Document) error {
 	if err := l.applyLocked(spec, document, l.overrides); err != nil {
 		return l.failLocked(err)
 	}
-	l.spec, l.document = &spec, document
+	l.spec, l.document, l.revision = &spec, document, ""
 	l.failure = nil
 	l.reloads++
 	snapshot := l.applied.Load()
@@ -291,7 +304,7 @@ func (l *Loop) Timings() Timings {
 func (l *Loop) Status() v1.BalancerStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := v1.BalancerStatus{AppliedAt: l.appliedAt, Reloads: l.reloads, Failures: l.failures, Datapath: l.datapath.Caps().Name}
+	s := v1.BalancerStatus{AppliedAt: l.appliedAt, Reloads: l.reloads, Failures: l.failures, Revision: l.revision, Datapath: l.datapath.Caps().Name}
 	switch {
 	case l.failure != nil:
 		failedAt := l.failedAt

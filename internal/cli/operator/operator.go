@@ -22,6 +22,7 @@ type flags struct {
 	kubeconfig string
 	election   string
 	throttle   time.Duration
+	l4         l4Flags
 	turn       turnFlags
 	serve      cli.ServeFlags
 }
@@ -36,8 +37,12 @@ func newOperatorCommand() *cobra.Command {
 The operator follows the cluster's objects and serves each GatewayClass whose controllerName is ` + l4.ControllerName + ` (load
 balancing of UDP and TCP) or --turn-controller (TURN gateways, with STUNner's own objects). Each change renders the whole state of the world, at most once in --throttle; only what differs is written.
 
+Gateways get their addresses from --address-pool. The configuration of the load balancer is written to --config-out; a Gateway is
+Programmed once the load balancer at --balancer has applied it.
+
 Inside a Pod it uses the service account; elsewhere --kubeconfig or $KUBECONFIG.`,
-		Example: `  weir operator --leader-election-namespace weir-system
+		Example: `  weir operator --address-pool 192.0.2.0/24 --config-out /run/weir/l4.yaml
+  weir operator --leader-election-namespace weir-system
   weir operator --kubeconfig ~/.kube/config
   weir operator --turn-controller stunner.l7mp.io/gateway-operator   # in place of STUNner's operator`,
 		Args: cobra.NoArgs,
@@ -53,6 +58,7 @@ Inside a Pod it uses the service account; elsewhere --kubeconfig or $KUBECONFIG.
 	set.StringVar(&f.kubeconfig, "kubeconfig", "", "file that names the API server and the credential (default the Pod's service account, else $KUBECONFIG)")
 	set.StringVar(&f.election, "leader-election-namespace", "", "namespace of the Lease by which one of several operators becomes the one that writes (default: there is only one operator)")
 	cli.DurationVar(set, &f.throttle, "throttle", operator.DefaultThrottle, "shortest time between two renders of the whole state of the world")
+	f.l4.add(set)
 	f.turn.add(set)
 	f.serve.Add(cmd, cli.OperatorPart())
 	return cmd
@@ -66,11 +72,15 @@ func run(cmd *cobra.Command, f *flags, log *slog.Logger) error {
 	if f.throttle < 0 || f.throttle > time.Minute {
 		return cli.UsageError(fmt.Errorf("--throttle %v: write 0s to 1m", f.throttle))
 	}
+	layer4, err := f.l4.controller(log)
+	if err != nil {
+		return cli.UsageError(err)
+	}
 	turn, err := f.turn.controller(log)
 	if err != nil {
 		return cli.UsageError(err)
 	}
-	controllers := []operator.Controller{l4.Controller(), turn.Controller()}
+	controllers := []operator.Controller{layer4, turn.Controller()}
 	o, err := operator.New(operator.Options{
 		REST: config, Controllers: controllers, Schemes: controller.Schemes(), Election: f.election, Throttle: f.throttle, Log: log,
 	})

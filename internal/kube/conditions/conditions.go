@@ -60,3 +60,6 @@ func Find(all []metav1.Condition, kind string) *metav1.Condition {
 	}
 	return nil
 }
+
+// Keep adds a condition of before as it is, such as that of another controller.
+func (s *Set) Keep(c metav1.Condition) { s.all = append(s.all, c) }

@@ -1,45 +1,45 @@
 package l4
 
 import (
-	"slices"
+	"net/netip"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"github.com/weir-lb/weir/internal/kube/conditions"
 	"github.com/weir-lb/weir/internal/kube/operator"
-	"github.com/weir-lb/weir/internal/kube/world"
 )
 
-// ControllerName is spec.controllerName of the GatewayClasses that this package serves.
-const ControllerName = "weir-lb.github.io/l4"
+const (
+	// ControllerName is spec.controllerName of the GatewayClasses that this package serves, and spec.loadBalancerClass of Services.
+	ControllerName = "weir-lb.github.io/l4"
+	// Plane is the name of the data plane that gets the configuration.
+	Plane = "l4"
+)
+
+// Options of the controller.
+type Options struct {
+	// Pools are where addresses of Gateways and Services come from. Without pools every address that is asked for is used.
+	Pools []netip.Prefix
+	// Publisher takes the configuration; nil: nothing is served, and nothing becomes Programmed.
+	Publisher operator.Publisher
+}
 
 // Controller returns the controller, for the operator.
-func Controller() operator.Controller {
+func Controller(o Options) operator.Controller {
 	return operator.Controller{
-		Name:      ControllerName,
-		Kinds:     []operator.Kind{{Object: &gatewayv1.GatewayClass{}, List: &gatewayv1.GatewayClassList{}}},
-		Translate: Translate,
-	}
-}
-
-// Translate renders the world.
-func Translate(w *world.World) (r operator.Result) {
-	for class := range world.All[*gatewayv1.GatewayClass](w) {
-		if class.Spec.ControllerName == ControllerName {
-			r.Statuses = append(r.Statuses, operator.Status(class, func(c *gatewayv1.GatewayClass) { acceptClass(w, c) }))
-		}
-	}
-	return r
-}
-
-func acceptClass(w *world.World, c *gatewayv1.GatewayClass) {
-	set := conditions.New(c.Status.Conditions, c.Generation, w.Now)
-	set.True(string(gatewayv1.GatewayClassConditionStatusAccepted), string(gatewayv1.GatewayClassReasonAccepted), "")
-	c.Status.Conditions = set.All()
-	names := []gatewayv1.FeatureName{"Gateway", "ReferenceGrant", "TCPRoute", "UDPRoute"}
-	slices.Sort(names)
-	c.Status.SupportedFeatures = nil
-	for _, name := range names {
-		c.Status.SupportedFeatures = append(c.Status.SupportedFeatures, gatewayv1.SupportedFeature{Name: name})
+		Name: ControllerName,
+		Kinds: []operator.Kind{
+			{Object: &gatewayv1.GatewayClass{}, List: &gatewayv1.GatewayClassList{}},
+			{Object: &gatewayv1.Gateway{}, List: &gatewayv1.GatewayList{}},
+			{Object: &gatewayv1.UDPRoute{}, List: &gatewayv1.UDPRouteList{}, Optional: true},
+			{Object: &gatewayv1.TCPRoute{}, List: &gatewayv1.TCPRouteList{}, Optional: true},
+			{Object: &gatewayv1.ReferenceGrant{}, List: &gatewayv1.ReferenceGrantList{}, Optional: true},
+			{Object: &corev1.Service{}, List: &corev1.ServiceList{}},
+			{Object: &corev1.Namespace{}, List: &corev1.NamespaceList{}},
+			{Object: &discoveryv1.EndpointSlice{}, List: &discoveryv1.EndpointSliceList{}},
+		},
+		Translate: o.Translate,
+		Publisher: o.Publisher,
 	}
 }

@@ -1,0 +1,126 @@
+package l4
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/weir-lb/weir/internal/kube/conditions"
+	"github.com/weir-lb/weir/internal/kube/operator"
+	"github.com/weir-lb/weir/internal/kube/world"
+)
+
+// ServiceCondition is the condition of Services that says whether the data path serves them.
+const ServiceCondition = "weir-lb.github.io/Programmed"
+
+// service is a Service of type LoadBalancer with our class.
+type service struct {
+	object    *corev1.Service
+	addresses addresses
+	digest    string
+}
+
+func loadBalancers(w *world.World) (all []*service) {
+	for s := range world.All[*corev1.Service](w) {
+		if s.Spec.Type != corev1.ServiceTypeLoadBalancer || s.Spec.LoadBalancerClass == nil || *s.Spec.LoadBalancerClass != ControllerName || s.DeletionTimestamp != nil {
+			continue
+		}
+		n := &service{object: s, addresses: addresses{held: ingress(s)}}
+		wanted := strings.FieldsFunc(s.Annotations[AddressesAnnotation], func(r rune) bool { return r == ',' || r == ' ' })
+		if s.Spec.LoadBalancerIP != "" {
+			wanted = append(wanted, s.Spec.LoadBalancerIP)
+		}
+		for _, text := range wanted {
+			address, err := netip.ParseAddr(text)
+			if err != nil {
+				n.addresses.invalid = &problem{string(gatewayv1.GatewayReasonUnsupportedAddress), fmt.Sprintf("%q is no IP address", text)}
+				continue
+			}
+			n.addresses.asked = append(n.addresses.asked, address.Unmap())
+		}
+		if len(wanted) == 0 {
+			n.addresses.any = -1
+		}
+		if len(s.Spec.LoadBalancerSourceRanges) > 0 {
+			n.addresses.invalid = &problem{"UnsupportedValue", "spec.loadBalancerSourceRanges is not supported, and traffic of other sources would pass; remove it and use a NetworkPolicy"}
+		}
+		all = append(all, n)
+	}
+	return all
+}
+
+// renderService renders the ports of a Service.
+func (t *translation) renderService(s *service) {
+	if s.addresses.invalid != nil {
+		return
+	}
+	affinity := ""
+	if s.object.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+		affinity = "source"
+	}
+	vips := slices.Clone(s.addresses.assigned)
+	slices.SortFunc(vips, netip.Addr.Compare)
+	var intents []intent
+	for i := range s.object.Spec.Ports {
+		p := &s.object.Spec.Ports[i]
+		id := []string{"service", s.object.Namespace, s.object.Name, fmt.Sprint(p.Port), strings.ToLower(string(protocolOf(p)))}
+		own := []target{{name: key(s.object), weight: 1, service: s.object, portName: p.Name, port: p.Port}}
+		intents = append(intents, t.render(id, "", strings.ToLower(string(protocolOf(p))), p.Port, vips, own, affinity)...)
+	}
+	s.digest = t.piece("Service "+key(s.object), intents)
+}
+
+// serviceStatus writes addresses once the data path serves them.
+func (t *translation) serviceStatus(s *service) {
+	t.result.Statuses = append(t.result.Statuses, operator.Status(s.object, func(c *corev1.Service) {
+		set := conditions.New(c.Status.Conditions, c.Generation, t.world.Now)
+		applied := t.world.Has(Plane, "Service "+key(s.object), s.digest)
+		a := &s.addresses
+		switch {
+		case a.invalid != nil:
+			set.False(ServiceCondition, a.invalid.reason, a.invalid.message)
+		case len(a.assigned) == 0 && a.refused != nil:
+			set.False(ServiceCondition, a.refused.reason, a.refused.message)
+		case applied:
+			message := ""
+			if a.refused != nil {
+				message = a.refused.message
+			}
+			set.True(ServiceCondition, "Programmed", message)
+		default:
+			if old := conditions.Find(c.Status.Conditions, ServiceCondition); old != nil && old.Status == metav1.ConditionTrue && sameAddresses(ingress(c), a.assigned) {
+				return
+			}
+			set.False(ServiceCondition, "Pending", "the data path has not applied it yet")
+		}
+		for i := range c.Status.Conditions {
+			if o := &c.Status.Conditions[i]; o.Type != ServiceCondition {
+				set.Keep(*o)
+			}
+		}
+		c.Status.Conditions = set.All()
+		c.Status.LoadBalancer.Ingress = nil
+		if set.Is(ServiceCondition) {
+			for _, address := range a.assigned {
+				c.Status.LoadBalancer.Ingress = append(c.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: address.String(), IPMode: new(corev1.LoadBalancerIPModeVIP)})
+			}
+		}
+	}))
+	for _, p := range []*problem{s.addresses.invalid, s.addresses.refused} {
+		if p != nil {
+			t.result.Events = append(t.result.Events, operator.Event{Object: s.object, Warning: true, Reason: p.reason, Action: "AssignAddresses", Note: p.message})
+		}
+	}
+}
+
+func sameAddresses(a, b []netip.Addr) bool {
+	a, b = slices.Clone(a), slices.Clone(b)
+	slices.SortFunc(a, netip.Addr.Compare)
+	slices.SortFunc(b, netip.Addr.Compare)
+	return slices.Equal(a, b)
+}
