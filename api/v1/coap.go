@@ -92,7 +92,9 @@ type CoAPListener struct {
 	Cluster    *CoAPCluster   `json:"cluster,omitempty"`   // what went to and came from other nodes; absent: it is no cluster node
 	Kept       *CoAPKept      `json:"kept,omitempty"`      // sessions beyond the process; absent: they end with it, or there are none
 	Moves      *CoAPMoves     `json:"moves,omitempty"`     // how sessions move between nodes; absent: they do not, because the link is not secured
-	Nodes      []CoAPNode     `json:"nodes,omitempty"`     // nodes of the cluster, the one that answers first; absent: it is no cluster node
+	// Copies is how sessions are copied to another node; absent: they are not.
+	Copies *CoAPReplication `json:"replication,omitempty"`
+	Nodes  []CoAPNode       `json:"nodes,omitempty"` // nodes of the cluster, the one that answers first; absent: it is no cluster node
 }
 
 // DTLSCounters count since the start, except Sessions, HalfOpen and UnprovenPeers, which are current.
@@ -109,6 +111,12 @@ type DTLSCounters struct {
 
 	MovedOut uint64 `json:"sessions_moved_out"` // sessions that left for another node of the cluster
 	MovedIn  uint64 `json:"sessions_moved_in"`  // sessions that came from another node of the cluster
+
+	NotCopied  uint64 `json:"sessions_not_copied"` // sessions that no other node has copies of, for want of room
+	TakenOver  uint64 `json:"sessions_taken_over"` // sessions of nodes that have failed, which go on here
+	Fenced     uint64 `json:"sessions_fenced"`     // sessions dropped, because another node has taken them over
+	Silenced   uint64 `json:"silenced"`            // records not opened or not sealed, because another node may have the session
+	LeaseSpent uint64 `json:"lease_spent"`         // records not sealed, because the node with the copies had not acknowledged further sequence numbers
 
 	Rounds     uint64 `json:"rounds"`         // of the workers; datagrams per round show how large batches are
 	Datagrams  uint64 `json:"datagrams"`      // received
@@ -280,6 +288,22 @@ type CoAPMoves struct {
 	Owners   []CoAPOwner `json:"owners,omitempty"` // of the node ids whose sessions were ever moved; absent: none were
 }
 
+// CoAPReplication is how the sessions of a node are copied to another one, and what became of those of other nodes. Counters are since the start.
+type CoAPReplication struct {
+	Process     string `json:"process"`               // NODE/NUMBER; another number after its sessions were taken over
+	Buddy       *uint8 `json:"buddy,omitempty"`       // node that has copies of the sessions here; absent: none has
+	Alone       bool   `json:"alone"`                 // no other node has copies: a crash loses the sessions
+	Sessions    int    `json:"sessions"`              // of this node that are copied
+	Behind      int    `json:"behind"`                // of these, the ones that the other node has no copy of yet
+	Copies      int    `json:"copies"`                // of other nodes' sessions
+	TakenOver   uint64 `json:"taken_over"`            // sessions of nodes that have failed
+	NotRestored uint64 `json:"not_restored"`          // those that could not go on here
+	TakeOvers   uint64 `json:"take_overs"`            // processes of other nodes whose sessions were taken over
+	Fenced      uint64 `json:"fenced"`                // times that the sessions of this node were taken over while it was running
+	StoreErrors uint64 `json:"store_errors"`          // requests to the store that failed
+	StoreError  string `json:"store_error,omitempty"` // why the newest one has; absent: it has not
+}
+
 // CoAPOwner is which node has the sessions whose connection ids name another one.
 type CoAPOwner struct {
 	Shard   uint8  `json:"shard"`   // node id in the connection ids
@@ -317,6 +341,8 @@ type CoAPClusterNode struct {
 	Sessions   uint64         `json:"sessions"`   // DTLS sessions that it owns
 	Members    []CoAPNode     `json:"members"`    // nodes of the cluster, itself first
 	Counters   CoAPCluster    `json:"counters"`   // what went to and came from the others
+	// Copies is how its sessions are copied to another node; absent: they are not.
+	Copies *CoAPReplication `json:"replication,omitempty"`
 }
 
 // CoAPExchange is the output of `weir coap get --json` and of the other requests.

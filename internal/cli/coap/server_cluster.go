@@ -19,12 +19,19 @@ const (
 	secretVariable   = "DTLS_CID_MGMT_SECRET_BASE64"
 )
 
+// Environment variables of the etcd cluster in which nodes agree.
+const (
+	etcdUserVariable     = "WEIR_ETCD_USERNAME"
+	etcdPasswordVariable = "WEIR_ETCD_PASSWORD"
+)
+
 // clusterFlags say which nodes the cluster has, and with which secret.
 type clusterFlags struct {
 	nodes      []string
 	group      []string
 	secret     string
 	kubernetes string
+	replicate  []string
 	pods       *podCluster // of kubernetes, once applied; nil: the nodes are not Pods
 }
 
@@ -32,6 +39,7 @@ func (f *clusterFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.nodes, "dtls-cluster", nil, "nodes of the cluster, DTLS;MANAGEMENT;ID,...; may be repeated")
 	flags.StringSliceVar(&f.group, "dtls-cluster-group", nil, "management addresses at which further nodes of the cluster are searched for, HOST:PORT,...")
 	flags.StringVar(&f.kubernetes, "k8s-dtls-cluster", "", "the nodes are Pods of Kubernetes, this one has the number of its Pod's name: DTLS;MANAGEMENT;MANAGEMENT-PORT-OF-THE-OTHERS, such as :5784;:5884;5884")
+	flags.StringSliceVar(&f.replicate, "dtls-cluster-replicate", nil, "copy sessions to another node, which goes on with them when this one crashes; the nodes agree in this etcd cluster, http://HOST:PORT,... (https as well); user and password are in the environment variables "+etcdUserVariable+" and "+etcdPasswordVariable)
 	flags.StringVar(&f.secret, "dtls-cluster-group-security", "", "secret that secures the link between nodes, the same on all; every user of this host can read it here, unlike the environment variables "+identityVariable+" and "+secretVariable)
 }
 
@@ -57,7 +65,7 @@ func (f *clusterFlags) apply(cfg *node.Config, given func(string) bool) error {
 		}
 		cfg.Cluster = f.pods.config()
 	}
-	for _, name := range []string{"dtls-cluster-group", "dtls-cluster-group-security"} {
+	for _, name := range []string{"dtls-cluster-replicate", "dtls-cluster-group", "dtls-cluster-group-security"} {
 		if given(name) && cfg.Cluster == nil {
 			return fmt.Errorf("--%s: there is no cluster; add --dtls-cluster with this node", name)
 		}
@@ -68,6 +76,15 @@ func (f *clusterFlags) apply(cfg *node.Config, given func(string) bool) error {
 	if given("dtls-cluster-group") {
 		cfg.Cluster.Group = f.group
 	}
+	if given("dtls-cluster-replicate") {
+		if cfg.Cluster.Replicate == nil {
+			cfg.Cluster.Replicate = new(cluster.Replicate)
+		}
+		cfg.Cluster.Replicate.Etcd = f.replicate
+	}
+	if err := environmentEtcd(cfg.Cluster.Replicate); err != nil {
+		return err
+	}
 	switch {
 	case given("dtls-cluster-group-security") && f.secret == "":
 		return errors.New("--dtls-cluster-group-security: the secret is empty; make one with: head -c 16 /dev/urandom | base64")
@@ -75,6 +92,17 @@ func (f *clusterFlags) apply(cfg *node.Config, given func(string) bool) error {
 		cfg.Cluster.Security = &cluster.Security{Identity: cluster.DefaultIdentity, Secret: []byte(f.secret)}
 	case cfg.Cluster.Security == nil:
 		return environmentSecurity(cfg.Cluster)
+	}
+	return nil
+}
+
+// environmentEtcd takes user and password of etcd from the environment, if they are there.
+func environmentEtcd(r *cluster.Replicate) error {
+	if r == nil {
+		return nil
+	}
+	if r.Username, r.Password = os.Getenv(etcdUserVariable), os.Getenv(etcdPasswordVariable); (r.Username == "") != (r.Password == "") {
+		return fmt.Errorf("of %s and %s one is set; set both or none", etcdUserVariable, etcdPasswordVariable)
 	}
 	return nil
 }

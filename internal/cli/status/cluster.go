@@ -19,7 +19,7 @@ func ClusterOf(status *v1.CoAPStatus) *v1.CoAPClusterView {
 			continue
 		}
 		view.Nodes = append(view.Nodes, v1.CoAPClusterNode{
-			ID: *l.NodeID, URI: l.URI, Management: l.Management, Sessions: l.Engine.Sessions, Members: l.Nodes, Counters: *l.Cluster,
+			ID: *l.NodeID, URI: l.URI, Management: l.Management, Sessions: l.Engine.Sessions, Members: l.Nodes, Counters: *l.Cluster, Copies: l.Copies,
 		})
 	}
 	return view
@@ -44,7 +44,34 @@ func (c *Cluster) Write(w io.Writer, view *v1.CoAPClusterView, at time.Time) err
 		table.End()
 	}
 	c.writeCounters(table, view, at)
+	writeCopies(table, view)
 	return table.Flush()
+}
+
+// writeCopies writes a row for each own node that copies its sessions to another one.
+func writeCopies(table *terminal.Table, view *v1.CoAPClusterView) {
+	header := "\nREPLICATION\tCOPIED TO\tSESSIONS\tBEHIND\tCOPIES HERE\tTAKEN OVER\tSTORE"
+	for i := range view.Nodes {
+		r := view.Nodes[i].Copies
+		if r == nil {
+			continue
+		}
+		if header != "" {
+			fmt.Fprintln(table, header)
+		}
+		to, store := "none", "answers"
+		if r.Buddy != nil {
+			to = fmt.Sprintf("node %d", *r.Buddy)
+		}
+		if r.StoreError != "" {
+			store = "fails"
+		}
+		fmt.Fprintf(table, "  node %d\t%s\t%d\t%d\t%d\t%d\t%s\n", view.Nodes[i].ID, to, r.Sessions, r.Behind, r.Copies, r.TakenOver, store)
+		header = ""
+	}
+	if header == "" {
+		table.End()
+	}
 }
 
 func writeMember(w io.Writer, m *v1.CoAPNode) {

@@ -25,6 +25,7 @@ type Cluster struct {
 	links     *link.Links // nil: the link is not secured
 	mac       bool        // frames carry one
 	moves     *moves      // nil: the link is not secured
+	replicas  *replicas   // nil: sessions have no copies
 	log       *slog.Logger
 	targets   targets
 	names     names // of New, then of Run
@@ -50,6 +51,7 @@ const maxWorkers = 64
 type carrier interface {
 	LinkBuffer() []byte
 	LinkSend(n int, to netip.AddrPort)
+	LinkSendInOrder(n int, to netip.AddrPort)
 	Inject(datagram []byte, client, router netip.AddrPort)
 	SendRaw(datagram []byte, to netip.AddrPort)
 }
@@ -89,6 +91,9 @@ func New(cfg Config, self uint32, log *slog.Logger) (*Cluster, error) {
 		}
 	}
 	c.moves = c.newMoves()
+	if c.replicas, err = c.newReplicas(&cfg); err != nil {
+		return nil, err
+	}
 	c.publishLocked() // no other goroutine has c yet
 	return c, nil
 }

@@ -31,6 +31,8 @@ func (w *worker) LinkBuffer() []byte {
 	return w.buffer
 }
 
+func (w *worker) LinkSendInOrder(n int, to netip.AddrPort) { w.LinkSend(n, to) }
+
 func (w *worker) LinkSend(n int, to netip.AddrPort) {
 	w.sent = append(w.sent, message{bytes: bytes.Clone(w.buffer[:n]), to: to})
 }
@@ -224,5 +226,6 @@ type quiet struct{ buffer []byte }
 
 func (w *quiet) LinkBuffer() []byte                            { return w.buffer }
 func (w *quiet) LinkSend(int, netip.AddrPort)                  {}
+func (w *quiet) LinkSendInOrder(int, netip.AddrPort)           {}
 func (w *quiet) Inject([]byte, netip.AddrPort, netip.AddrPort) {}
 func (w *quiet) SendRaw([]byte, netip.AddrPort)                {}

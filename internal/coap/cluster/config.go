@@ -36,6 +36,8 @@ type Config struct {
 	Security *Security `yaml:"security,omitempty" default:"none"`
 	MAC      *bool     `yaml:"mac,omitempty" default:"true with security"` // a code authenticates forwarded datagrams
 	Backward *bool     `yaml:"backward,omitempty" default:"true"`          // replies return through the node that the request came through
+	// Replicate: sessions are copied to another node, which goes on with them when this one crashes.
+	Replicate *Replicate `yaml:"replicate,omitempty" default:"none"`
 	// AcceptStrangers: take frames from any address, as Californium without security does. It makes the public port an open
 	// reflector: only for tests against such clusters.
 	AcceptStrangers bool `yaml:"accept_strangers,omitempty" default:"false"`
@@ -91,6 +93,7 @@ func (c *Config) Validate() error {
 	var wrong keyerror.List
 	wrong.Add(validateNodes(c.Nodes))
 	wrong.Add(c.validateLink())
+	wrong.Add(c.validateReplicate())
 	return wrong.Err()
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/weir-lb/weir/internal/coap/cluster/link"
 	"github.com/weir-lb/weir/internal/coap/cluster/membership"
 	"github.com/weir-lb/weir/internal/coap/cluster/move"
+	"github.com/weir-lb/weir/internal/coap/cluster/replica"
 	"github.com/weir-lb/weir/internal/dtls/engine"
 )
 
@@ -21,6 +22,9 @@ func (c *Cluster) Tick(w *engine.Worker, now time.Duration) time.Duration {
 	}
 	if c.moves != nil {
 		next = min(next, c.moves.tick(w, c.row(w), now))
+	}
+	if c.replicas != nil && w.ID() == 0 {
+		next = min(next, c.replicas.tick(w, now))
 	}
 	return next
 }
@@ -71,7 +75,7 @@ func (c *Cluster) renewLocked(now time.Duration) {
 
 // emit sends a datagram to a node.
 func emit(w carrier, datagram []byte, to netip.AddrPort) {
-	w.LinkSend(copy(w.LinkBuffer(), datagram), to)
+	w.LinkSendInOrder(copy(w.LinkBuffer(), datagram), to)
 }
 
 // secured handles a datagram of the secured link.
@@ -82,8 +86,13 @@ func (c *Cluster) secured(w carrier, n *counters, datagram []byte, from netip.Ad
 	}
 	got := c.links.Receive(from, datagram, now, func(reply []byte) { emit(w, reply, from) })
 	for _, message := range got.Messages {
-		if worker, ok := w.(*engine.Worker); ok && c.moves != nil && len(message) > 0 && message[0] == move.Type {
+		worker, ok := w.(*engine.Worker)
+		if ok && c.moves != nil && len(message) > 0 && message[0] == move.Type {
 			c.moves.receive(worker, n, from, message, now)
+			continue
+		}
+		if ok && c.replicas != nil && len(message) > 1 && message[0] == replica.Type {
+			c.replicas.receive(worker, n, from, message)
 			continue
 		}
 		c.ping(w, n, message, from, now)

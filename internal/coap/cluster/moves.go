@@ -79,6 +79,11 @@ func (c *Cluster) Hold(owner uint32) bool {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.node != nil {
+		m.node.Hold(uint8(owner))
+		m.publishLocked()
+		return true
+	}
 	m.held = append(m.held, uint8(owner))
 	routes := *m.routes.Load()
 	routes.Here[owner] = true
@@ -105,6 +110,9 @@ func (m *moves) tick(w *engine.Worker, n *counters, now time.Duration) time.Dura
 	}
 	if m.busy.Load() {
 		m.export(w, n, now)
+		return now + exportEvery
+	}
+	if w.Returning() > 0 {
 		return now + exportEvery
 	}
 	return now + move.TickEvery
@@ -158,9 +166,8 @@ func (m *moves) export(w *engine.Worker, n *counters, now time.Duration) {
 	shard, count := m.node.Wanted(w.ID())
 	if count > 0 {
 		since := &m.busySince[min(w.ID(), maxWorkers-1)]
-		given, busy := w.Detach(uint32(shard), count, *since != 0 && now-*since >= forceAfter, func(id, session []byte) {
-			m.waits[string(id)] = nil
-			m.transit.Add(1)
+		given, busy, waiting := w.Detach(uint32(shard), count, *since != 0 && now-*since >= forceAfter, func(id, session []byte) {
+			m.expectLocked(id)
 			add(&out, m.node.Exported(shard, string(id), session, now))
 		})
 		switch {
@@ -169,13 +176,30 @@ func (m *moves) export(w *engine.Worker, n *counters, now time.Duration) {
 		case *since == 0:
 			*since = max(1, now)
 		}
-		if given == 0 {
+		if given == 0 && waiting == 0 {
 			add(&out, m.node.Empty(w.ID(), busy > 0))
 		}
 	}
 	m.publishLocked()
 	m.mu.Unlock()
 	m.act(w, n, &out)
+}
+
+// expectLocked has datagrams of a session wait until it has arrived at the other node.
+func (m *moves) expectLocked(id []byte) {
+	if _, known := m.waits[string(id)]; !known {
+		m.waits[string(id)] = nil
+		m.transit.Add(1)
+	}
+}
+
+// forgetLocked drops them: the session stays here, or has ended.
+func (m *moves) forgetLocked(id []byte) {
+	if waits, known := m.waits[string(id)]; known {
+		delete(m.waits, string(id))
+		m.count -= len(waits)
+		m.transit.Add(-1)
+	}
 }
 
 func add(out *move.Output, more move.Output) {

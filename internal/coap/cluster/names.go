@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/cluster/membership"
@@ -70,8 +71,13 @@ func (n *names) resolve(ctx context.Context, c *Cluster) (all []netip.AddrPort) 
 	return all[:min(len(all), membership.MaxGroup)]
 }
 
-// Run resolves the names of the group again and again until ctx ends.
+// Run resolves the names of the group again and again, and serves the store of copied sessions, until ctx ends.
 func (c *Cluster) Run(ctx context.Context) error {
+	if c.replicas != nil {
+		var group sync.WaitGroup
+		defer group.Wait()
+		group.Go(func() { c.replicas.run(ctx) })
+	}
 	if c.names.fixed() {
 		<-ctx.Done()
 		return nil

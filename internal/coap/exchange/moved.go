@@ -58,6 +58,44 @@ func (e *Endpoint) Export(s *Session, b []byte, room int, now time.Duration) (ou
 	return b, ready
 }
 
+// Copy is Export of what the peer is most likely to repeat: its newest message ids, each with its answer, as long as there is room. A message id
+// whose answer does not fit is left out, so that its request is handled again.
+func (e *Endpoint) Copy(s *Session, b []byte, room int, now time.Duration) []byte {
+	if room < movedHead {
+		return b
+	}
+	b = append(b, movedVersion, 0)
+	if s.started {
+		b[len(b)-1] = 1
+	}
+	b = binary.LittleEndian.AppendUint16(b, s.mid)
+	if s.ring == nil {
+		return b
+	}
+	var slots [Ring]int // that are copied, the newest first
+	var answers [Ring][]byte
+	n := 0
+	for back, left := 0, room-movedHead; back < Ring && left >= movedEntry; back++ {
+		slot := (int(s.ring.next) + Ring - 1 - back) % Ring
+		if s.ring.remembered(slot, now) == 0 {
+			continue
+		}
+		var answer []byte
+		if s.ring.how[slot] == memoryStored {
+			answer = e.stored(s, slot)
+		}
+		if movedEntry+len(answer) <= left {
+			slots[n], answers[n] = slot, answer
+			n++
+			left -= movedEntry + len(answer)
+		}
+	}
+	for i := n - 1; i >= 0; i-- {
+		b = s.ring.export(b, slots[i], answers[i], now)
+	}
+	return b
+}
+
 // remembered is for how many ticks more a slot's id is remembered.
 func (r *ring) remembered(slot int, now time.Duration) int32 {
 	if r.until[slot] == 0 {

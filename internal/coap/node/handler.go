@@ -51,7 +51,7 @@ func newHandler(l *listener, w worker, seed uint64) *handler {
 // newHandlerWith is newHandler with a log of answers that outlives the process, and its number; nil: one that does not.
 func newHandlerWith(l *listener, w worker, seed uint64, number int, log []byte) *handler {
 	h := &handler{core: core{listener: l, worker: w, wake: engine.Never}, worker: w, echoes: newEchoes(l.echo)}
-	h.server = resource.New(resource.Config{Tree: l.tree, Guard: guard{h}, Exponent: l.exponent, Post: w.Post, Wake: h.wakeAt, Overhead: oscore.Overhead})
+	h.server = resource.New(resource.Config{Tree: l.tree, Guard: guard{h}, Fresh: h.fresh, Exponent: l.exponent, Post: w.Post, Wake: h.wakeAt, Overhead: oscore.Overhead})
 	requests, supported := h.protect(h, maxDatagram)
 	h.endpoint = exchange.New(exchange.Config{
 		AckTimeout: l.cfg.AckTimeout, Seed: seed, Supported: supported, Proven: h.reached, Notified: h.server.Notified, Unmatched: h.notification,
@@ -156,6 +156,21 @@ func (h *handler) echoed(s *session, value []byte, now time.Duration) bool {
 		h.worker.Validate(s.peer)
 		h.server.Proved(&s.Session)
 	}
+	return true
+}
+
+// fresh reports whether a request with an unsafe method may be served: in a session that was taken over, only once the client has proven that
+// its requests are new ones.
+func (h *handler) fresh(s *resource.Session, m *message.Message, now time.Duration) bool {
+	peer := owner(s).peer
+	if !peer.NeedsFreshness() {
+		return true
+	}
+	value, ok := m.Option(message.Echo)
+	if !ok || !h.echoes.valid(value, peer.Addr(), now) {
+		return false
+	}
+	peer.Fresh()
 	return true
 }
 

@@ -57,6 +57,10 @@ func (n *Node) takeOver(l *listener, cfg *engine.Config) {
 	cfg.Workers = cmp.Or(cfg.Workers, runtime.GOMAXPROCS(0))
 	cfg.Sockets, l.held = n.takeAll(l.stored + storedSocket)
 	cfg.LinkSockets, l.heldLinks = n.takeAll(l.stored + storedLink)
+	if l.cluster != nil && l.cluster.Replication() != nil {
+		n.dropArena(l)
+		return
+	}
 	cfg.InFlight = n.openInFlight(l, engine.InFlightBytes(cfg.Workers))
 	if !l.secure {
 		return
@@ -129,6 +133,22 @@ func (l *listener) closeFlight() {
 		_ = l.flight.Close()
 	}
 	l.flight, l.flightMemory = nil, nil
+}
+
+// dropArena overwrites what an earlier process has left of the listener: its sessions have copies at another node, which takes them over. One that was
+// restored from the memory as well would use its sequence numbers twice.
+func (n *Node) dropArena(l *listener) {
+	name := l.stored + storedArena
+	if file, err := n.cfg.Store.OpenState(name); err == nil && file != nil {
+		if err := file.Truncate(0); err != nil {
+			n.cfg.Log.Error("the DTLS sessions of the process before stay in a file, and must not be used", "file", file.Name(), "error", err)
+		}
+		_ = file.Close()
+	}
+	if fd, ok := n.cfg.Store.Take(name); ok {
+		_ = unix.Close(fd)
+		n.cfg.Store.Drop(name)
+	}
 }
 
 // defaultSessions is that of engine.Config.MaxSessions.
@@ -223,10 +243,13 @@ func (n *Node) holdOne(name string, fd int) {
 	}
 }
 
-// Leave makes Run, when its context ends, leave the DTLS sessions as they are for the next process: their clients receive nothing. It is
+// Leave makes Run, when its context ends, leave the DTLS sessions as they are for the next process, or for the node with copies of them: their clients receive nothing. It is
 // to be called before the context ends.
 func (n *Node) Leave() {
 	for _, l := range n.listeners {
+		if l.cluster != nil {
+			l.cluster.LeaveSessions()
+		}
 		if l.engine != nil {
 			l.engine.Leave()
 		}

@@ -9,7 +9,10 @@ import (
 	"github.com/weir-lb/weir/internal/dtls/engine"
 )
 
-var _ engine.Moving = (*handler)(nil)
+var (
+	_ engine.Moving  = (*handler)(nil)
+	_ engine.Copying = (*handler)(nil)
+)
 
 // Export implements [engine.Moving]: message ids and stored answers go with the session. What was to be sent later is lost with it, which
 // the engine waits for.
@@ -18,6 +21,11 @@ func (h *handler) Export(p *engine.Peer, b []byte, room int, now time.Duration) 
 	busy := h.Busy(p)
 	out, ready = h.endpoint.Export(&s.Session.Session, b, room, now)
 	return out, ready && !busy
+}
+
+// Copy implements [engine.Copying].
+func (h *handler) Copy(p *engine.Peer, b []byte, room int, now time.Duration) []byte {
+	return h.endpoint.Copy(&h.sessionOf(p).Session.Session, b, room, now)
 }
 
 // Import implements [engine.Moving].

@@ -75,16 +75,17 @@ type CredentialsStatus struct {
 // ListenerStatus is a snapshot of one listener.
 type ListenerStatus struct {
 	Address
-	Engine    engine.Stats         `json:"engine" metric:"weir_coap_engine"`
-	Exchange  exchange.Counters    `json:"exchange" metric:"weir_coap_exchange"`
-	Resources resource.Counters    `json:"resources" metric:"weir_coap_resources"`                                                                   // bodies in blocks, observers
-	OSCORE    oscore.Counters      `json:"oscore" metric:"weir_coap_oscore"`                                                                         // protected requests
-	Pending   int                  `json:"pending" metric:"weir_coap_exchange_pending" help:"Messages that await an acknowledgement or their time."` // messages awaiting an acknowledgement or their time
-	Streams   *streamserver.Stats  `json:"streams,omitempty" metric:"weir_coap_streams"`                                                             // over TCP and TLS
-	Cluster   *cluster.Stats       `json:"cluster,omitempty" metric:"weir_coap_cluster"`
-	Kept      *KeptStatus          `json:"kept,omitempty" metric:"weir_coap_kept"`     // over DTLS, with what outlives the process
-	Moves     *cluster.MoveStatus  `json:"moves,omitempty" metric:"weir_coap_cluster"` // sessions between nodes; nil: the link is not secured
-	Nodes     []cluster.NodeStatus `json:"nodes,omitempty"`                            // the other nodes as this one sees them
+	Engine    engine.Stats               `json:"engine" metric:"weir_coap_engine"`
+	Exchange  exchange.Counters          `json:"exchange" metric:"weir_coap_exchange"`
+	Resources resource.Counters          `json:"resources" metric:"weir_coap_resources"`                                                                   // bodies in blocks, observers
+	OSCORE    oscore.Counters            `json:"oscore" metric:"weir_coap_oscore"`                                                                         // protected requests
+	Pending   int                        `json:"pending" metric:"weir_coap_exchange_pending" help:"Messages that await an acknowledgement or their time."` // messages awaiting an acknowledgement or their time
+	Streams   *streamserver.Stats        `json:"streams,omitempty" metric:"weir_coap_streams"`                                                             // over TCP and TLS
+	Cluster   *cluster.Stats             `json:"cluster,omitempty" metric:"weir_coap_cluster"`
+	Kept      *KeptStatus                `json:"kept,omitempty" metric:"weir_coap_kept"`                       // over DTLS, with what outlives the process
+	Moves     *cluster.MoveStatus        `json:"moves,omitempty" metric:"weir_coap_cluster"`                   // sessions between nodes; nil: the link is not secured
+	Copies    *cluster.ReplicationStatus `json:"replication,omitempty" metric:"weir_coap_cluster_replication"` // nil: sessions are not copied to another node
+	Nodes     []cluster.NodeStatus       `json:"nodes,omitempty"`                                              // the other nodes as this one sees them
 }
 
 // statusWait bounds how long Status waits for a busy worker. After that it uses the worker's last known counters.
@@ -125,6 +126,7 @@ func (n *Node) Status() Status {
 		if l.cluster != nil {
 			stats := l.cluster.Stats()
 			s.Cluster, s.Nodes, s.Moves = &stats, l.cluster.Status(), l.cluster.Moves()
+			s.Copies = l.cluster.Replication()
 		}
 		status.Listeners = append(status.Listeners, s)
 	}

@@ -34,6 +34,9 @@ type Guard interface {
 type Config struct {
 	Tree  *Tree
 	Guard Guard
+	// Fresh reports whether a request with an unsafe method is known to be a new one, of now (RFC 9175 section 2.3). If not, the client is asked
+	// for it again with an Echo option. nil: all are.
+	Fresh func(s *Session, m *message.Message, now time.Duration) bool
 	// Exponent is the size of the largest block sent, as 16 << Exponent bytes; longer answers are sent in blocks. 0 to 6.
 	Exponent     uint32
 	MaxBody      int // bytes of a request's body in blocks; default 8192
@@ -158,6 +161,10 @@ func (s *Server) Serve(es *exchange.Session, m *message.Message, reply *exchange
 	s.begin(r, m, session, now)
 	r.reply = reply
 	r.Protection = reply.Protection()
+	if s.cfg.Fresh != nil && !m.Code.IsSafe() && !s.cfg.Fresh(session, m, now) {
+		r.challenge()
+		return
+	}
 	method := r.route(s.path[:0])
 	if method == nil || !r.permitted() || !r.holds() || !s.body(r) {
 		return

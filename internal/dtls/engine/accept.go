@@ -131,6 +131,7 @@ func (w *Worker) establish(h *halfOpen) {
 	w.peers.add(p, w.now)
 	w.sessions.add(p)
 	w.keep(p, &keys)
+	w.enter(p)
 	w.forgetRestored(h.addr)
 	w.stats.Handshakes++
 	w.stats.HandshakeTime.Observe(w.now - (h.expires - w.halfOpens.life))

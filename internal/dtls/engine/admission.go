@@ -32,6 +32,7 @@ func (w *Worker) setHandler(h Handler) {
 	w.resting, _ = h.(Resting)
 	w.draining, _ = h.(Draining)
 	w.moving, _ = h.(Moving)
+	w.copying.handler, _ = h.(Copying)
 }
 
 // admit asks the Handler about the client whose hello is being handled.

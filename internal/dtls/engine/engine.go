@@ -229,9 +229,11 @@ func (e *Engine) close() {
 	}
 }
 
-// Leave makes Run, when its context ends, leave the sessions of the arena as they are, for another process: their clients receive
+// Leave makes Run, when its context ends, leave the sessions of the arena, or those that other nodes have copies of, as they are, for another process: their clients receive
 // nothing. It is to be called before the context ends.
-func (e *Engine) Leave() { e.leaving.Store(e.cfg.Arena != nil) }
+func (e *Engine) Leave() {
+	e.leaving.Store(e.cfg.Arena != nil || len(e.workers) > 0 && e.workers[0].copying.to != nil)
+}
 
 // Descriptors are those of the public sockets and of the link's, in the order of the workers, for Config.Sockets and Config.LinkSockets
 // of another process. They stay the engine's.

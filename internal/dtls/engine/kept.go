@@ -50,8 +50,9 @@ func (w *Worker) keep(p *Peer, keys *record.Keys) {
 	w.stats.Kept++
 }
 
-// release frees the slot of a session that has ended.
+// release frees the slot, and the copy, of a session that has ended.
 func (w *Worker) release(p *Peer) {
+	w.leaveCopies(p)
 	if p.kept != nil {
 		w.cfg.Arena.Remove(p.kept)
 		p.kept = nil

@@ -135,6 +135,7 @@ func (l *loop) read() error {
 		}
 	}
 	l.worker.now = time.Since(l.start)
+	l.worker.beginRound()
 	if l.publicReady {
 		n, err := l.public.ReadBatch(l.messages[:batchSize(l.publicLast, len(l.messages))], 0)
 		if err != nil && !errors.Is(err, udpio.ErrWoken) {

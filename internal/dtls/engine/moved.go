@@ -24,25 +24,30 @@ const (
 
 // Flags of the path.
 const (
-	movedProven = 1 << iota
-	movedMapped // the address is one of IPv4
+	movedProven  = 1 << iota
+	movedMapped  // the address is one of IPv4
+	movedUnfresh // Peer.NeedsFreshness
 )
 
 var errMoved = errors.New("engine: these bytes are no session of this version")
 
 // Detach takes up to limit sessions of an owner away from this worker, and passes each to give, with its connection id; both are valid
-// during the call. force: also sessions with something under way that will be lost. It returns how many it has given, and how many it
-// has passed over because of that.
-func (w *Worker) Detach(owner uint32, limit int, force bool, give func(id, session []byte)) (given, busy int) {
-	for p := w.peers.oldest; p != nil && given < limit; {
+// during the call. force: also sessions with something under way that will be lost. It returns how many it has given, how many it
+// has passed over because of that, and how many may not leave yet, because a copy of them is being removed at another node.
+func (w *Worker) Detach(owner uint32, limit int, force bool, give func(id, session []byte)) (given, busy, waiting int) {
+	for p := w.peers.oldest; p != nil && given+waiting < limit; {
 		next := p.newer
 		if !w.movable(p, owner) {
 			p = next
 			continue
 		}
 		session, ready := w.export(p)
-		if busy++; ready || force {
-			busy--
+		switch {
+		case !ready && !force && !p.leaving:
+			busy++
+		case !w.mayLeave(p):
+			waiting++
+		default:
 			id := append([]byte(nil), p.association.ReadCID()...)
 			w.leave(p)
 			give(id, session)
@@ -51,16 +56,13 @@ func (w *Worker) Detach(owner uint32, limit int, force bool, give func(id, sessi
 		clear(session) // keys
 		p = next
 	}
-	return given, busy
+	return given, busy, waiting
 }
 
 // leave ends a session here without a word to its client.
 func (w *Worker) leave(p *Peer) {
-	w.peers.remove(p)
-	w.sessions.remove(p)
-	w.handler.Closed(p, w.now)
-	w.release(p)
-	p.association.Wipe()
+	p.leaving = false // what has come meanwhile waits for the other node
+	w.forget(p)
 	w.stats.MovedOut++
 }
 
@@ -122,6 +124,9 @@ func (p *Peer) pathFlags() (f uint8) {
 	if p.addr.Addr().Is4() {
 		f |= movedMapped
 	}
+	if p.unfresh {
+		f |= movedUnfresh
+	}
 	return f
 }
 
@@ -141,24 +146,27 @@ func (w *Worker) Attach(owner uint32, session []byte, done func(w *Worker, ok bo
 	if i, ok := w.cfg.CIDs.worker(state.ReadCID, len(w.workers)); ok {
 		to = w.workers[i]
 	}
+	unfresh := session[5]&movedUnfresh != 0
 	if to == w {
-		done(w, w.attach(&state, rest))
+		done(w, w.attach(&state, rest, unfresh))
 		return
 	}
 	rest = append([]byte(nil), rest...)
-	if !to.Post(func() { done(to, to.attach(&state, rest)) }) {
+	if !to.Post(func() { done(to, to.attach(&state, rest, unfresh)) }) {
 		done(w, false)
 	}
 }
 
 // attach enters a session of another engine.
-func (w *Worker) attach(state *arena.State, rest []byte) bool {
+func (w *Worker) attach(state *arena.State, rest []byte, unfresh bool) bool {
 	association, err := record.NewAssociation(state.Suite, &state.Keys, record.Server, state.ReadCID, state.WriteCID)
 	if err != nil || len(state.ReadCID) == 0 || !w.fits(state) {
 		return false
 	}
 	p := w.resume(state, association)
+	p.unfresh = unfresh
 	w.keep(p, &state.Keys)
+	w.enter(p)
 	clear(state.Keys.ClientKey[:])
 	clear(state.Keys.ServerKey[:])
 	w.stats.MovedIn++

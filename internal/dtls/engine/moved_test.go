@@ -35,7 +35,7 @@ func twoNodes(t *testing.T) (one, two *wire) {
 // move moves the sessions of node 1 that are ready.
 func move(t *testing.T, from, to *wire, force bool) (moved [][]byte, busy int) {
 	t.Helper()
-	given, busy := from.w.Detach(1, 100, force, func(id, session []byte) {
+	given, busy, _ := from.w.Detach(1, 100, force, func(id, session []byte) {
 		if len(session) > MaxMoved || len(id) != 6 {
 			t.Fatalf("a session of %d bytes, with a connection id of %d", len(session), len(id))
 		}

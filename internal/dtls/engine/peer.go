@@ -45,6 +45,13 @@ type Peer struct {
 	hasCID      bool
 	extended    bool
 	secure      bool // renegotiation
+
+	// See replicate.go.
+	watermark uint64 // the first sequence number that has to be asked for
+	copy      *Copy  // nil: no other node has one
+	changed   bool   // since Replicator.Changed
+	leaving   bool   // to another engine
+	unfresh   bool
 }
 
 // Addr is where replies go; it changes when the client's address does.

@@ -44,6 +44,10 @@ func (w *Worker) datagram(d []byte, from source, handedOver bool) {
 				return
 			}
 			p := w.peers.byCID[makeKey(r.CID)]
+			if p != nil && p.leaving {
+				w.missing(whole, from) // which keeps it until the session is where it goes
+				return
+			}
 			if p == nil {
 				if w.pendingRecord(r, from) {
 					continue
@@ -148,6 +152,10 @@ func (w *Worker) unnamed(r *record.Record, from source, received int, whole []by
 // protected handles a record of a session. received bytes are credited to that session's address; the result is how many of
 // them are left to credit to others.
 func (w *Worker) protected(p *Peer, r *record.Record, from source, received int) (left int) {
+	if w.copying.silenced && p.copy != nil {
+		w.stats.Silenced++
+		return received
+	}
 	if p == w.liar || p.forged > 0 && w.distrusted(p, from) {
 		w.stats.ForgedDropped++
 		return received
@@ -161,10 +169,12 @@ func (w *Worker) protected(p *Peer, r *record.Record, from source, received int)
 	renewed := w.peers.touch(p, w.now)
 	w.sessions.touch(p, renewed)
 	w.keepReceived(p, renewed)
+	w.noteChange(p, false)
 	if newest {
 		moves := w.stats.AddressChanges
 		if w.receivedFrom(p, from); w.stats.AddressChanges != moves {
 			w.sessions.at(p)
+			w.noteChange(p, true)
 		}
 	}
 	if p.unproven && p.addr == from.addr {
@@ -250,6 +260,9 @@ func (w *Worker) refuseRenegotiation(p *Peer) {
 
 func (w *Worker) sendFinal(p *Peer) {
 	p.finalSent = w.now
+	if p.association.Sent() >= p.watermark && !w.maySeal(p) {
+		return
+	}
 	b := w.out.acquire()
 	p.keepSent()
 	out, err := p.final.Append(p.association, &w.scratch, b[LinkHeadRoom:LinkHeadRoom])

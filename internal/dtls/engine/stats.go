@@ -25,6 +25,13 @@ type Stats struct {
 	MovedOut uint64 `json:"sessions_moved_out" metric:"_sessions_moved_out_total" help:"DTLS sessions that left for another node of the cluster."`
 	MovedIn  uint64 `json:"sessions_moved_in" metric:"_sessions_moved_in_total" help:"DTLS sessions that came from another node of the cluster."`
 
+	// Of a cluster whose nodes have copies of each other's sessions.
+	NotCopied  uint64 `json:"sessions_not_copied" metric:"_sessions_not_copied_total" help:"DTLS sessions with connection ids that no other node has copies of, because there was no room."`
+	TakenOver  uint64 `json:"sessions_taken_over" metric:"_sessions_taken_over_total" help:"DTLS sessions of nodes that have failed, which go on here."`
+	Fenced     uint64 `json:"sessions_fenced" metric:"_sessions_fenced_total" help:"DTLS sessions dropped here, because another node has taken them over."`
+	Silenced   uint64 `json:"silenced" metric:"_silenced_total" help:"Records of DTLS sessions not opened or not sealed, because another node may have the session."`
+	LeaseSpent uint64 `json:"lease_spent" metric:"_lease_spent_total" help:"Records not sealed, because the node with the copies had not acknowledged further sequence numbers."`
+
 	Rounds     uint64 `json:"rounds" metric:"_rounds_total" help:"Rounds of the workers; datagrams per round show how large batches are."`
 	Datagrams  uint64 `json:"datagrams" metric:"_datagrams_total" help:"Datagrams received."`
 	RecordsIn  uint64 `json:"records_in" metric:"_records_in_total" help:"DTLS records received."`

@@ -88,12 +88,21 @@ type linked struct {
 	frame     []byte
 	to        netip.AddrPort
 	queueHint int
+	inOrder   bool // behind those that were queued before it
+}
+
+// rank is by which messages of one node and hint are sorted.
+func (m *linked) rank() int {
+	if m.inOrder {
+		return 1 << 20 // longer than any
+	}
+	return len(m.frame)
 }
 
 // link queues frame, a part of buffer b.
-func (t *transmit) link(b, frame []byte, to netip.AddrPort, queueHint int) {
+func (t *transmit) link(b, frame []byte, to netip.AddrPort, queueHint int, inOrder bool) {
 	t.used = append(t.used, b)
-	t.toLink = append(t.toLink, linked{frame: frame, to: to, queueHint: queueHint})
+	t.toLink = append(t.toLink, linked{frame: frame, to: to, queueHint: queueHint, inOrder: inOrder})
 }
 
 // flush writes everything queued and frees its buffers.
@@ -126,7 +135,7 @@ func (t *transmit) gather() []udpio.Message {
 		if a.to != b.to {
 			return a.to.Compare(b.to)
 		}
-		return len(b.frame) - len(a.frame)
+		return b.rank() - a.rank()
 	})
 	t.sorted = t.sorted[:0]
 	for _, m := range t.toLink {
@@ -168,6 +177,10 @@ func headRoom(p *Peer) int {
 
 // transmit seals b[start:start+n] and queues it on the path of p's replies.
 func (w *Worker) transmit(p *Peer, typ record.ContentType, b []byte, start, n int) bool {
+	if p.association != nil && (w.copying.silenced || p.association.Sent() >= p.watermark) && !w.maySeal(p) {
+		w.out.release(b)
+		return false
+	}
 	if !w.charge(p, n+p.Overhead()) {
 		w.out.release(b)
 		return false
@@ -195,7 +208,7 @@ func (w *Worker) dispatch(p *Peer, b []byte, at int, datagram []byte) {
 	if p.router.IsValid() && w.cfg.Cluster != nil {
 		if from, ok := w.cfg.Cluster.Return(w, b, at, datagram, p.addr, p.router); ok && from >= 0 && from <= at {
 			w.stats.Returned++
-			w.out.link(b, b[from:at+len(datagram)], p.router, 0)
+			w.out.link(b, b[from:at+len(datagram)], p.router, 0, false)
 			return
 		}
 	}

@@ -63,6 +63,8 @@ type Worker struct {
 	replySource source                // of replyTo
 	sendReply   func(datagram []byte) // reply, as a value
 
+	copying copying
+
 	drain       drain
 	drainWithin atomic.Int64 // of Engine.Drain; 0: no drain
 
@@ -76,6 +78,7 @@ type Worker struct {
 func newWorker(id int, cfg *Config, server *handshake.Server) *Worker {
 	w := &Worker{id: id, cfg: cfg, server: server, cidLength: -1, wakeAt: Never, clusterAt: Never}
 	w.mover, _ = cfg.Cluster.(Mover)
+	w.replicateTo(cfg.Cluster)
 	w.inbox = newInbox(func() {})
 	w.sendReply = w.reply
 	w.peers = newPeers()
@@ -150,7 +153,14 @@ func (w *Worker) LinkBuffer() []byte {
 func (w *Worker) LinkSend(n int, to netip.AddrPort) {
 	b := w.LinkBuffer()
 	w.out.linkBuffer = nil
-	w.out.link(b, b[:n], to, w.queueHint)
+	w.out.link(b, b[:n], to, w.queueHint, false)
+}
+
+// LinkSendInOrder is LinkSend of a message that must not overtake an earlier one that was sent with it.
+func (w *Worker) LinkSendInOrder(n int, to netip.AddrPort) {
+	b := w.LinkBuffer()
+	w.out.linkBuffer = nil
+	w.out.link(b, b[:n], to, w.queueHint, true)
 }
 
 // tick runs the timers that are due.
@@ -161,6 +171,7 @@ func (w *Worker) tick() {
 	w.expire()
 	w.rest()
 	w.drainTick()
+	w.reportChanges()
 	if w.wakeAt <= w.now {
 		w.wakeAt = Never
 		next := w.handler.Tick(w.now) // which may call WakeAt
@@ -173,5 +184,5 @@ func (w *Worker) tick() {
 
 // next returns when tick is due again.
 func (w *Worker) next() time.Duration {
-	return min(w.halfOpens.next(), w.idleDue(), w.restDue(), w.drainNext(), w.wakeAt, w.clusterAt)
+	return min(w.halfOpens.next(), w.idleDue(), w.restDue(), w.drainNext(), w.reportNext(), w.wakeAt, w.clusterAt)
 }

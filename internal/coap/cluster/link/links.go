@@ -78,7 +78,7 @@ type Links struct {
 	complained time.Duration // when the last warning about an unknown address was logged
 	clock      time.Duration
 	verifies   rate.Bucket // of HelloVerifyRequests to unknown addresses
-	buffer     [1024]byte  // of a record that is sent
+	buffer     [1400]byte  // of a record that is sent
 	stats      Stats
 }
 

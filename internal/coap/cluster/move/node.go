@@ -236,6 +236,17 @@ func (n *Node) claim(o *Output) {
 	}
 }
 
+// TakeOver says that sessions of a shard go on here, because node from, which had them, has failed. This node is the owner of the shard then, if that one was.
+func (n *Node) TakeOver(shard, from uint8) {
+	n.held[shard], n.fresh = true, false
+	if p := n.peers[from]; p != nil {
+		p.boot, p.serial = 0, 0 // nothing moves to it until it announces itself again
+	}
+	if e := n.owners[shard]; e.Owner == from {
+		n.own(shard, max(e.Version, n.issued[shard])+1)
+	}
+}
+
 // own makes this node the owner.
 func (n *Node) own(shard uint8, version uint32) {
 	n.owners[shard] = Entry{Shard: shard, Owner: n.cfg.Self, Version: version}

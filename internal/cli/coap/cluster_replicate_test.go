@@ -1,0 +1,240 @@
+package coap
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/coap/client"
+	"github.com/weir-lb/weir/internal/coap/cluster"
+	"github.com/weir-lb/weir/internal/coap/message"
+	"github.com/weir-lb/weir/internal/kube/kubetest"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
+)
+
+// startEtcd runs a server of etcd, which the control plane of package kubetest contains, and returns its URL.
+func startEtcd(t *testing.T) string {
+	t.Helper()
+	program := filepath.Join(kubetest.Directory(), "etcd")
+	netlabtest.Tools(t, program)
+	clients, peers := freeURL(t), freeURL(t)
+	cmd := exec.Command(program, "--data-dir", filepath.Join(t.TempDir(), "etcd"), "--listen-client-urls", clients, "--advertise-client-urls", clients,
+		"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "default="+peers, "--unsafe-no-fsync", "--log-level", "error")
+	cmd.Stderr = os.Stderr
+	if err := clitest.StartChild(cmd); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return clients
+}
+
+func freeURL(t *testing.T) string { return "http://" + clitest.FreeTCP(t).String() }
+
+// replicated is a cluster of three nodes that copy their sessions, without supervisors: a killed process is a crash with loss of memory.
+type replicated struct {
+	addresses []string
+	nodes     []*clitest.Process
+}
+
+func startReplicated(t *testing.T, store string, nodes int) *replicated {
+	t.Helper()
+	r := &replicated{addresses: clitest.FreeAddresses(t, 2*nodes)}
+	for i := range nodes {
+		r.nodes = append(r.nodes, securedNode(t, r.addresses, i, "--no-supervisor", "--dtls-cluster-replicate", store))
+	}
+	for _, p := range r.nodes {
+		awaitNodesUp(p)
+	}
+	return r
+}
+
+// copies is how a node copies its sessions.
+func copies(p *clitest.Process) cluster.ReplicationStatus {
+	p.T.Helper()
+	s := nodeStatus(p).Copies
+	if s == nil {
+		p.T.Fatalf("%s copies no sessions", p.Name)
+	}
+	return *s
+}
+
+// steered is a client's socket whose datagrams go to one node or another, as by a balancer. It fails the test when a sequence number comes twice.
+type steered struct {
+	*net.UDPConn
+	t    *testing.T
+	to   atomic.Pointer[netip.AddrPort]
+	mu   sync.Mutex
+	seen map[uint64]netip.AddrPort // epoch and sequence number of the records that have come, with the node that sent them
+}
+
+func (s *steered) Write(b []byte) (int, error) { return s.WriteToUDPAddrPort(b, *s.to.Load()) }
+
+func (s *steered) Read(b []byte) (int, error) {
+	n, from, err := s.ReadFromUDPAddrPort(b)
+	if err == nil {
+		s.audit(b[:n], from)
+	}
+	return n, err
+}
+
+// audit looks at the header of each record (RFC 6347 section 4.1; the client's own connection id is empty).
+func (s *steered) audit(b []byte, from netip.AddrPort) {
+	const header = 13
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(b) >= header {
+		number := binary.BigEndian.Uint64(b[3:])
+		if number>>48 > 0 {
+			if before, twice := s.seen[number]; twice {
+				s.t.Errorf("the sequence number %x was used twice with the same key, by %s and %s", number, before, from)
+			}
+			s.seen[number] = from
+		}
+		b = b[min(len(b), header+int(binary.BigEndian.Uint16(b[11:]))):]
+	}
+}
+
+// workload is clients that send requests, one after the other, each with another body that is to come back.
+type workload struct {
+	t       *testing.T
+	sockets []*steered
+	conns   []*client.Conn
+	answers []atomic.Int64
+	stop    chan struct{}
+	running sync.WaitGroup
+}
+
+// repeatLate is a first retransmission that comes after the take-over, which takes 4 to 5 s.
+const repeatLate = 5 * time.Second
+
+func startLoad(t *testing.T, at string, clients int) *workload {
+	t.Helper()
+	l := &workload{t: t, answers: make([]atomic.Int64, clients), stop: make(chan struct{})}
+	for i := range clients {
+		socket, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &steered{UDPConn: socket, t: t, seen: map[uint64]netip.AddrPort{}}
+		l.sockets = append(l.sockets, s)
+		l.steer(i, at)
+		conn, err := client.Dial(t.Context(), "coaps://"+at, client.DialConfig{AckTimeout: repeatLate, Timeout: time.Minute, Under: func(own client.RawLink) client.RawLink {
+			_ = own.Close()
+			return s
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.conns = append(l.conns, conn)
+	}
+	for i, conn := range l.conns {
+		l.running.Go(func() { l.load(i, conn) })
+	}
+	t.Cleanup(l.end)
+	return l
+}
+
+func (l *workload) steer(i int, at string) {
+	address := netip.MustParseAddrPort(at)
+	l.sockets[i].to.Store(&address)
+}
+
+func (l *workload) load(i int, conn *client.Conn) {
+	for number := 0; ; number++ {
+		select {
+		case <-l.stop:
+			return
+		case <-time.After(5 * time.Millisecond): // the client's own pause
+		}
+		body := fmt.Sprintf("client %d, request %d", i, number)
+		x, err := conn.Do(l.t.Context(), &client.Request{Method: message.POST, Path: []string{"echo"}, Payload: []byte(body)})
+		if err != nil {
+			l.t.Errorf("%s: %v", body, err)
+			return
+		}
+		var m message.Message
+		if err := message.Parse(x.Response, &m); err != nil || m.Code != message.Changed || string(m.Payload) != body {
+			l.t.Errorf("%s: answered %v %q, %v", body, m.Code, m.Payload, err)
+			return
+		}
+		l.answers[i].Add(1)
+	}
+}
+
+// goOn waits until each client has had so many answers more.
+func (l *workload) goOn(more int64) {
+	l.t.Helper()
+	goal := make([]int64, len(l.answers))
+	for i := range goal {
+		goal[i] = l.answers[i].Load() + more
+	}
+	netlabtest.Eventually(l.t, "each client is served", func() bool {
+		for i := range goal {
+			if l.answers[i].Load() < goal[i] && !l.t.Failed() {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func (l *workload) end() {
+	select {
+	case <-l.stop:
+		return
+	default:
+	}
+	close(l.stop)
+	l.running.Wait()
+	for _, c := range l.conns {
+		_ = c.Close()
+	}
+}
+
+// A node is killed with its memory, under load. Its sessions go on at another node: no handshake, no wrong answer, no sequence number twice.
+func TestClusterTakesOver(t *testing.T) {
+	clitest.TakesSeconds(t)
+	const clients = 30
+	r := startReplicated(t, startEtcd(t), 3)
+	l := startLoad(t, r.addresses[0], clients)
+	l.goOn(3)
+	netlabtest.Eventually(t, "all sessions are copied", func() bool {
+		s := copies(r.nodes[0])
+		return s.Buddy != nil && s.Behind == 0 && s.Sessions == clients
+	})
+	if err := r.nodes[0].Cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	killed := time.Now()
+	for i := range clients {
+		l.steer(i, r.addresses[2+2*(i%2)])
+	}
+	l.goOn(1)
+	t.Logf("all clients are served %v after the crash", time.Since(killed).Round(10*time.Millisecond))
+	l.goOn(10)
+	l.end()
+	var handshakes, taken uint64
+	for _, p := range r.nodes[1:] {
+		s := nodeStatus(p)
+		handshakes += s.Engine.Handshakes
+		taken += s.Copies.TakenOver
+		if s.Copies.NotRestored+s.Copies.Fenced+s.Engine.BadMACs+s.Engine.LeaseSpent > 0 {
+			t.Errorf("%s: %+v, %+v", p.Name, *s.Copies, s.Engine)
+		}
+	}
+	if handshakes != 0 || taken != clients {
+		t.Errorf("%d handshakes, %d of %d sessions were taken over", handshakes, taken, clients)
+	}
+}
