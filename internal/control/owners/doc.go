@@ -5,7 +5,7 @@
 //
 // A node that does not answer leaves the view as it was: its owner ids stay, because other nodes may have its sessions only if one of them
 // says so. The nodes tell each other the owners, so one that answers is enough. Of several answers about a shard the one with the
-// highest version holds. A node that was draining when it answered last is taken out when it answers no more.
+// highest version holds, except that what a node has reported before old_after of the configuration counts only while no other node answers. A node that was draining when it answered last is taken out when it answers no more.
 //
 // Bounds: lb.MaxClusterNodes nodes of a service, 256 shards, one query of a node at a time; a node that hangs delays no other one.
 package owners

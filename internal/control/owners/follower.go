@@ -212,7 +212,7 @@ func (f *Follower) answered(name string, s *service, backend string, a *answer, 
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n, c := s.nodes[backend], s.counts[backend]
-	changed := n.answers != (err == nil) || err == nil && !n.equal(a)
+	changed := n.answers != (err == nil) || err == nil && (n.old || !n.equal(a))
 	n.answers = err == nil
 	if err != nil {
 		c.failed++
@@ -220,10 +220,13 @@ func (f *Follower) answered(name string, s *service, backend string, a *answer, 
 			f.log.Warn("a node of the cluster does not answer", "service", name, "backend", backend, "error", err)
 		}
 		c.err = err.Error()
+		if old := !n.last.IsZero() && time.Since(n.last) >= s.cluster.OldAfter; old != n.old {
+			n.old, changed = old, true
+		}
 		s.grows(f.log, name)
 	} else {
 		c.passed++
-		c.err, n.answer = "", *a
+		c.err, n.answer, n.last, n.old = "", *a, time.Now(), false
 		if s.announced {
 			f.log.Info("the view of the cluster is new again", "service", name)
 		}

@@ -37,11 +37,12 @@ func TestMerge(t *testing.T) {
 		want     string
 		conflict bool
 	}{
-		"nothing moved":  {[]*v1.CoAPStatus{status(false, nil, 1), status(false, nil, 7, 2)}, "map[a:[1] b:[2 7]]", false},
-		"moved":          {[]*v1.CoAPStatus{status(false, moved(1, 2, 1), 1), status(false, nil, 2), status(false, nil, 3)}, "map[a:[] b:[1 2] c:[3]]", false},
-		"a node is late": {[]*v1.CoAPStatus{status(false, moved(1, 1, 2), 1), status(false, moved(1, 2, 1), 2)}, "map[a:[1] b:[2]]", false},
-		"elsewhere":      {[]*v1.CoAPStatus{status(false, moved(1, 9, 1), 1), nil}, "map[a:[1] b:[]]", false},
-		"one id twice":   {[]*v1.CoAPStatus{status(false, nil, 1), status(false, nil, 1, 2)}, "map[a:[1] b:[2]]", true},
+		"nothing moved":                 {[]*v1.CoAPStatus{status(false, nil, 1), status(false, nil, 7, 2)}, "map[a:[1] b:[2 7]]", false},
+		"moved":                         {[]*v1.CoAPStatus{status(false, moved(1, 2, 1), 1), status(false, nil, 2), status(false, nil, 3)}, "map[a:[] b:[1 2] c:[3]]", false},
+		"a node is late":                {[]*v1.CoAPStatus{status(false, moved(1, 1, 2), 1), status(false, moved(1, 2, 1), 2)}, "map[a:[1] b:[2]]", false},
+		"the home has not answered yet": {[]*v1.CoAPStatus{nil, status(false, moved(1, 2, 1), 2)}, "map[a:[] b:[1 2]]", false},
+		"elsewhere":                     {[]*v1.CoAPStatus{status(false, moved(1, 9, 1), 1), nil}, "map[a:[1] b:[]]", false},
+		"one id twice":                  {[]*v1.CoAPStatus{status(false, nil, 1), status(false, nil, 1, 2)}, "map[a:[1] b:[2]]", true},
 	} {
 		nodes := map[string]*node{}
 		for i, s := range test.answers {
@@ -212,6 +213,12 @@ func TestFollower(t *testing.T) {
 		if s := f.Status()["s"]; s.Old || s.Age > 1 || c.reports > reports+2 {
 			t.Errorf("status %+v, %d reports", s, c.reports-reports)
 		}
+		c.set("b:1", status(false, []v1.CoAPOwner{{Shard: 1, Owner: 2, Version: 9}}, 2))
+		c.expect(t, time.Second, "map[a:[] b:[1 2]]", nil)
+		c.gone("b:1")
+		c.set("a:1", status(false, nil, 1)) // all nodes were started again, and node 2 does not come back
+		c.expect(t, 5*time.Second, "map[a:[] b:[1 2]]", nil)
+		c.expect(t, 6*time.Second, "map[a:[1] b:[2]]", nil)
 		f.Follow(snapshot(t))
 		c.expect(t, time.Second, "map[]", nil)
 		if len(f.Status()) > 0 {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -52,7 +53,9 @@ func (a *answer) equal(b *answer) bool {
 // node is one queried node as the view knows it.
 type node struct {
 	answer
-	answers bool // to the newest query
+	answers bool      // to the newest query
+	last    time.Time // when it has answered last; zero: never
+	old     bool      // that was long ago
 }
 
 // state is what the backend of the node gets: nothing once it has drained and ended.
@@ -66,19 +69,30 @@ func (n *node) state() lb.Override {
 	return lb.NoOverride
 }
 
+// newest returns the owner with the highest version of each shard that was ever moved. What a node has reported long ago counts only if no
+// node has reported anything since: versions begin at 0 when all nodes were started again.
+func newest(nodes map[string]*node) map[uint32]v1.CoAPOwner {
+	all := map[uint32]v1.CoAPOwner{}
+	recent := slices.ContainsFunc(slices.Collect(maps.Values(nodes)), func(n *node) bool { return len(n.ids) > 0 && !n.old })
+	for _, n := range nodes {
+		if n.old && recent {
+			continue
+		}
+		for _, o := range n.owners {
+			if known, ok := all[uint32(o.Shard)]; !ok || o.Version > known.Version || o.Version == known.Version && o.Owner < known.Owner {
+				all[uint32(o.Shard)] = o
+			}
+		}
+	}
+	return all
+}
+
 // merge returns the owner ids of each backend. A shard whose owner is no queried node stays with its home. conflict: two nodes claim one
 // id, which then belongs to the first of them by name.
 func merge(nodes map[string]*node) (owned map[string][]uint32, conflict string) {
-	newest := map[uint32]v1.CoAPOwner{}
 	homes := map[uint32]string{}
-	names := slices.Sorted(maps.Keys(nodes))
 	owned = make(map[string][]uint32, len(nodes))
-	for _, name := range names {
-		for _, o := range nodes[name].owners {
-			if known, ok := newest[uint32(o.Shard)]; !ok || o.Version > known.Version {
-				newest[uint32(o.Shard)] = o
-			}
-		}
+	for _, name := range slices.Sorted(maps.Keys(nodes)) {
 		for _, id := range nodes[name].ids {
 			if other, ok := homes[id]; ok {
 				if conflict == "" {
@@ -90,13 +104,14 @@ func merge(nodes map[string]*node) (owned map[string][]uint32, conflict string) 
 		}
 		owned[name] = nil
 	}
-	for id, to := range homes {
-		if o, moved := newest[id]; moved {
-			if owner, known := homes[uint32(o.Owner)]; known {
-				to = owner
-			}
+	at := maps.Clone(homes)
+	for shard, o := range newest(nodes) { // also of a home that has not answered yet
+		if owner, known := homes[uint32(o.Owner)]; known {
+			at[shard] = owner
 		}
-		owned[to] = append(owned[to], id)
+	}
+	for id, name := range at {
+		owned[name] = append(owned[name], id)
 	}
 	for _, ids := range owned {
 		slices.Sort(ids)
