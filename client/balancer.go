@@ -152,6 +152,18 @@ func (c *Client) EachFlow(ctx context.Context, query FlowQuery, each func(*v1.Fl
 	return more, nil
 }
 
+// Applied follows which configuration the data path of a load balancer has applied. It calls each with the state now, at each change,
+// and every 10 s, until each returns false or ctx ends; then it returns nil.
+func (c *Client) Applied(ctx context.Context, each func(*v1.Applied) bool) error {
+	return c.Stream(ctx, "/applied", nil, func(text []byte) (bool, error) {
+		var line v1.Applied
+		if err := json.Unmarshal(text, &line); err != nil {
+			return false, fmt.Errorf("a line of the applied configurations: %w", err)
+		}
+		return each(&line), nil
+	})
+}
+
 // TraceQuery selects packets. The zero value selects those of all services.
 type TraceQuery struct {
 	Service string   // name; empty: any

@@ -31,6 +31,14 @@ type BalancerStatus struct {
 	Tier     []MemberStatus  `json:"tier,omitempty"`     // balancers that share fragments; absent: there is no tier
 }
 
+// Applied is a line of the answer of POST /applied: which configuration the data path has applied. There is one now, one at each change,
+// and one every 10 s.
+type Applied struct {
+	Generation uint64     `json:"generation"`           // number of the configuration in force; 0: none yet
+	AppliedAt  *time.Time `json:"applied_at,omitempty"` // when it was applied; absent: none yet
+	Error      string     `json:"error,omitempty"`      // why the last change was refused; absent after one that succeeded
+}
+
 // ConfigSource is the config discovery service from which a load balancer has its configuration.
 type ConfigSource struct {
 	Service      string `json:"service"`                                                                                                                      // its address

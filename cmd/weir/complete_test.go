@@ -23,7 +23,7 @@ import (
 // takesAnyFile are the flags and arguments for which a shell offers every file.
 func takesAnyFile() []string {
 	return []string{
-		"--admin-token-file", "--token-file", "--stats-token-file", "--psk-file", "--ticket-secrets", "--credentials", "--file", "--output",
+		"--admin-token-file", "--token-file", "--source-token-file", "--stats-token-file", "--psk-file", "--ticket-secrets", "--credentials", "--file", "--output",
 		"weir turn import", "weir lb import nfqlb",
 	}
 }

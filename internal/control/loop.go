@@ -41,6 +41,8 @@ type Options struct {
 	Probe health.ProbeFunc
 	// Query requests the status of a node of a CoAP cluster; nil: services that follow one learn nothing.
 	Query owners.QueryFunc
+	// Source is the state of the config discovery service that Receive is called for; nil: there is none.
+	Source func() v1.ConfigSource
 }
 
 // Loop owns the spec, the overrides and the applied snapshot of one data path. All methods are safe for concurrent use.
@@ -49,6 +51,7 @@ type Loop struct {
 	log      *slog.Logger
 	probe    health.ProbeFunc
 	query    owners.QueryFunc
+	source   func() v1.ConfigSource
 	applied  atomic.Pointer[lb.Snapshot]
 	changed  chan struct{} // capacity 1: the applied snapshot changed, probes must follow
 
@@ -66,6 +69,7 @@ type Loop struct {
 	applyTime metrics.Histogram
 	prober    *health.Prober   // nil: not running
 	follower  *owners.Follower // likewise
+	news      chan struct{}    // closed and replaced when what Applied returns changes
 }
 
 // New returns a loop without configuration. It does not call the data path yet.
@@ -75,6 +79,8 @@ func New(datapath Datapath, options Options) *Loop {
 		log:      cmp.Or(options.Log, slog.New(slog.DiscardHandler)),
 		probe:    options.Probe,
 		query:    options.Query,
+		source:   options.Source,
+		news:     make(chan struct{}),
 		changed:  make(chan struct{}, 1),
 	}
 }
@@ -138,6 +144,7 @@ func (l *Loop) reloadLocked(spec lb.Spec, document *config.Document) error {
 	}
 	l.spec, l.document, l.revision = &spec, document, ""
 	l.failure = nil
+	l.newsLocked()
 	l.reloads++
 	snapshot := l.applied.Load()
 	l.log.Info("configuration applied", "generation", snapshot.Generation, "services", len(snapshot.Services))
@@ -167,6 +174,7 @@ func (l *Loop) applyLocked(spec lb.Spec, document *config.Document, overrides *l
 	l.applied.Store(snapshot)
 	l.appliedAt = time.Now()
 	l.applyTime.Observe(l.appliedAt.Sub(started))
+	l.newsLocked()
 	select {
 	case l.changed <- struct{}{}:
 	default:
@@ -177,6 +185,7 @@ func (l *Loop) applyLocked(spec lb.Spec, document *config.Document, overrides *l
 func (l *Loop) failLocked(err error) error {
 	l.failure, l.failedAt = err, time.Now()
 	l.failures++
+	l.newsLocked()
 	return err
 }
 
@@ -235,6 +244,7 @@ func (l *Loop) overrideLocked(next *lb.Overrides, from lb.Overrider, values map[
 	if err := l.applyLocked(*l.spec, l.document, next); err != nil {
 		l.refusal = err
 		l.failures++
+		l.newsLocked()
 		return err
 	}
 	l.overrides, l.refusal = next, nil
@@ -311,6 +321,10 @@ func (l *Loop) Status() v1.BalancerStatus {
 		s.Error, s.FailedAt = l.failure.Error(), &failedAt
 	case l.refusal != nil:
 		s.Error = l.refusal.Error()
+	}
+	if l.source != nil {
+		source := l.source()
+		s.Source = &source
 	}
 	if snapshot := l.applied.Load(); snapshot != nil {
 		s.Generation = snapshot.Generation

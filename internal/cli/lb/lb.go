@@ -2,7 +2,6 @@ package lb
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"net/url"
@@ -14,7 +13,6 @@ import (
 	"github.com/weir-lb/weir/internal/cli/balancing"
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
-	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/datapath/doctor"
 	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -46,6 +44,7 @@ func newLBRunCommand() *cobra.Command {
 	var flags cli.ServeFlags
 	var kernel ebpfFlags
 	var queues nfqueueFlags
+	var source sourceFlags
 	cmd := &cobra.Command{
 		Use:   "run FILE",
 		Short: "Run the load balancer of a configuration file",
@@ -58,6 +57,9 @@ the error shows in the log, in 'weir lb status' and in the metrics.
 With --datapath ebpf, packets are steered in the kernel by programs and tables kept below --pin-path: they go on while
 weir is down, a restart takes them over with every flow, and only 'weir lb stop' ends them.
 
+With --source, the configuration comes from a server instead of a file, such as the operator in Kubernetes: it is followed, and the server
+learns what became of it. With --state, a restart while the server is away serves the last valid configuration.
+
 With --datapath nfqueue, packets that iptables rules hand to netfilter queues get a fwmark, and routing by mark sends them on
 (mode mark).`,
 		Example: `  weir lb run -c weir.yaml --datapath udp
@@ -65,17 +67,19 @@ With --datapath nfqueue, packets that iptables rules hand to netfilter queues ge
   weir lb run -c weir.yaml --datapath ebpf --interface veth0 --hook tcx --pin-path /sys/fs/bpf/weir/edge
   weir lb run -c weir.yaml --datapath nfqueue --queue 0:3
   weir lb run -c weir.yaml --admin unix:/run/weir.sock --log json
+  weir lb run --source https://operator.weir:8443 --source-token-file /run/token --state /var/lib/weir/lb.yaml --datapath ebpf -i eth0
   kill -HUP PID     # of this balancer: read the file again`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := cli.NewLogger(cmd.ErrOrStderr(), flags.Log)
 			if err != nil {
 				return cli.UsageError(err)
 			}
-			return runLB(cmd.Context(), file.Path, datapath, &kernel, &queues, flags, log)
+			return runLB(cmd.Context(), file.Path, datapath, &source, &kernel, &queues, flags, log)
 		},
 	}
 	file.Add(cmd, " (YAML; see weir check)")
-	cmd.Args = file.Required
+	cmd.Args = source.args(&file)
+	source.add(cmd)
 	cmd.Flags().StringVar(&datapath, "datapath", "udp", "what carries the packets: ebpf, nfqueue or udp")
 	kernel.add(cmd)
 	queues.add(cmd)
@@ -83,10 +87,13 @@ With --datapath nfqueue, packets that iptables rules hand to netfilter queues ge
 	return cmd
 }
 
-func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues *nfqueueFlags, flags cli.ServeFlags, log *slog.Logger) (err error) {
+func runLB(ctx context.Context, path, datapath string, source *sourceFlags, kernel *ebpfFlags, queues *nfqueueFlags, flags cli.ServeFlags, log *slog.Logger) (err error) {
 	var loop *control.Loop // set before the data path runs
-	file := config.NewFile(path)
-	log.Info("starting", "datapath", datapath, "configuration", path)
+	from, err := source.open(path, log)
+	if err != nil {
+		return cli.UsageError(err)
+	}
+	log.Info("starting", "datapath", datapath, "configuration", from.name())
 	balancer, err := openDatapath(datapath, kernel, queues, log, balancing.Liveness(&loop, log))
 	if err != nil {
 		return err
@@ -100,28 +107,43 @@ func runLB(ctx context.Context, path, datapath string, kernel *ebpfFlags, queues
 			log.Error("close data path", "error", err)
 		}
 	}()
-	loop = control.New(balancer.datapath, control.Options{Log: log, Query: balancing.QueryNode})
-	text, err := loop.LoadFile(file)
-	if bad := (*config.Error)(nil); errors.As(err, &bad) || err != nil && text == nil {
-		return cli.UsageError(err)
+	loop = control.New(balancer.datapath, control.Options{Log: log, Query: balancing.QueryNode, Source: from.status()})
+	if err := from.first(loop); err != nil {
+		return err
 	}
-	if err != nil {
-		return err // the file is valid, but the machine refuses: an address is in use, a privilege is missing
+	if loop.Snapshot() != nil {
+		warnOfLostReplies(loop.Snapshot(), log)
 	}
-	warnOfLostReplies(loop.Snapshot(), log)
 	adminConfig := admin.Config{
 		Ready:    loop.Ready,
-		Status:   func() any { return balancer.statusOf(loop.Status()) },
-		Metrics:  func() []metrics.Sample { return append(balancing.Samples(loop), balancer.samples()...) },
-		Flows:    func(yield func(v1.Flow) bool) { balancer.flows(loop.Snapshot(), yield) },
+		Status:   func() any { return balancer.statusOf(loop) },
+		Metrics:  func() []metrics.Sample { return append(balancing.Samples(loop), balancer.samplesOf(loop)...) },
+		Flows:    func(yield func(v1.Flow) bool) { balancer.flowsOf(loop, yield) },
+		Applied:  loop.WatchApplied,
 		Override: balancing.Override(loop),
 	}
 	if balancer.console != nil {
 		adminConfig.Console = balancer.console(loop)
 	}
 	adminConfig.Trace = balancer.trace
-	return cli.Serve(ctx, flags, log, adminConfig, file.Reload, balancer.datapath.Run,
-		func(ctx context.Context) error { return loop.Run(ctx, file, text) })
+	return cli.Serve(ctx, flags, log, adminConfig, from.reload, configured(loop, balancer.datapath.Run), from.run)
+}
+
+// configured runs a data path once it has a configuration, which sizes its tables.
+func configured(loop *control.Loop, run func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for {
+			now, changed := loop.Applied()
+			if now.Generation > 0 {
+				return run(ctx)
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-changed:
+			}
+		}
+	}
 }
 
 // warnOfLostReplies warns of DSR services whose replies this machine would drop.
@@ -146,9 +168,25 @@ type balancer struct {
 	trace    func(ctx context.Context, query url.Values, write func(line any, flush bool) error) error // nil: not here
 }
 
-func (b *balancer) statusOf(s v1.BalancerStatus) any {
-	if b.status == nil {
+// What an opened data path says of itself is asked for once it has a configuration.
+
+func (b *balancer) statusOf(loop *control.Loop) any {
+	s := loop.Status()
+	if b.status == nil || s.Generation == 0 {
 		return s
 	}
 	return b.status(s)
+}
+
+func (b *balancer) samplesOf(loop *control.Loop) []metrics.Sample {
+	if loop.Snapshot() == nil {
+		return nil
+	}
+	return b.samples()
+}
+
+func (b *balancer) flowsOf(loop *control.Loop, yield func(v1.Flow) bool) {
+	if snapshot := loop.Snapshot(); snapshot != nil {
+		b.flows(snapshot, yield)
+	}
 }

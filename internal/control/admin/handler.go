@@ -59,6 +59,9 @@ func (s *Server) handler() http.Handler {
 	if s.config.Trace != nil {
 		guard("POST /trace", s.trace)
 	}
+	if s.config.Applied != nil {
+		guard("POST /applied", s.applied)
+	}
 	for _, route := range s.config.Routes {
 		guardUpTo(route.Pattern, max(route.MaxBody, maxBody), func(w http.ResponseWriter, r *http.Request) {
 			answer, err := route.Answer(r)

@@ -44,7 +44,9 @@ type Config struct {
 	// Trace writes what it sees until ctx ends, as selected by the request; flush: nothing more is available now. An error
 	// before the first line becomes the answer, ErrBusy or an error of the request; later ones end the stream.
 	Trace func(ctx context.Context, query url.Values, write func(line any, flush bool) error) error
-	Page  http.Handler
+	// Applied writes which configuration is in force, now and at each change, until ctx ends.
+	Applied func(ctx context.Context, write func(line any, flush bool) error) error
+	Page    http.Handler
 	// Routes are additional paths of this part. They need the same credential as status.
 	Routes []Route
 

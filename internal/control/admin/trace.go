@@ -11,19 +11,29 @@ import (
 // ErrBusy is wrapped by errors of Config.Trace when another client has the trace; it becomes status 409.
 var ErrBusy = errors.New("busy")
 
-// trace streams what Config.Trace writes, one JSON value on a line. An error before the first line is an answer.
+// trace streams what Config.Trace writes.
 func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 	if err := r.ParseForm(); err != nil {
 		writeError(w, http.StatusBadRequest, err)
 		return
 	}
+	s.stream(w, r, func(ctx context.Context, write func(line any, flush bool) error) error {
+		return s.config.Trace(ctx, r.Form, write)
+	})
+}
+
+// applied streams what Config.Applied writes.
+func (s *Server) applied(w http.ResponseWriter, r *http.Request) { s.stream(w, r, s.config.Applied) }
+
+// stream sends what lines writes, one JSON value on a line. An error before the first line is an answer.
+func (s *Server) stream(w http.ResponseWriter, r *http.Request, lines func(context.Context, func(line any, flush bool) error) error) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(s.stopping, cancel)()
 	control := http.NewResponseController(w)
 	control.SetReadDeadline(time.Time{}) // the server's ends ctx
 	begun := false
-	err := s.config.Trace(ctx, r.Form, func(line any, flush bool) error {
+	err := lines(ctx, func(line any, flush bool) error {
 		if !begun {
 			begun = true
 			w.Header().Set("Content-Type", "application/x-ndjson")
