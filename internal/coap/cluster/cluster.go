@@ -98,6 +98,17 @@ func New(cfg Config, self uint32, log *slog.Logger) (*Cluster, error) {
 	return c, nil
 }
 
+// LinkMemory is how much memory KeepLink needs.
+const LinkMemory = link.MemoryBytes
+
+// KeepLink has the keys of frames outlive the process in memory that is zero at first, of LinkMemory bytes, aligned to 8, and goes on with those that are there. now is the
+// time of the engine's clock. It is to be called before the engine runs; without a secured link it does nothing.
+func (c *Cluster) KeepLink(memory []byte, now time.Duration) {
+	if c.links != nil {
+		c.links.Keep(memory, now)
+	}
+}
+
 // Link is the address of the own management socket, for [engine.Config].
 func (c *Cluster) Link() netip.AddrPort { return c.address }
 

@@ -7,9 +7,11 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weir-lb/weir/internal/coap/cluster"
 	"github.com/weir-lb/weir/internal/coap/exchange"
 	"github.com/weir-lb/weir/internal/dtls/arena"
 	"github.com/weir-lb/weir/internal/dtls/engine"
@@ -61,16 +63,27 @@ func (n *Node) takeOver(l *listener, cfg *engine.Config) {
 		n.dropArena(l)
 		return
 	}
-	cfg.InFlight = n.openInFlight(l, engine.InFlightBytes(cfg.Workers))
+	size := engine.InFlightBytes(cfg.Workers)
+	memory := n.openInFlight(l, size+cluster.LinkMemory)
+	if memory != nil {
+		cfg.InFlight = memory[:size:size]
+	}
 	if !l.secure {
 		return
 	}
-	size := arena.Config{
+	slots := arena.Config{
 		Slots: cfg.Workers * cmp.Or(cfg.MaxSessions, defaultSessions), Application: exchange.MemorySize,
 		Blocks: cfg.Workers, BlockSize: exchange.LogSize, Version: exchange.MemoryVersion,
 	}
 	cfg.OpenArena = func() *arena.Arena {
-		a, loss, err := n.openArena(l, size)
+		a, loss, err := n.openArena(l, slots)
+		now := time.Duration(0) // of the engine's clock
+		if a != nil {
+			now = time.Since(a.Start())
+		}
+		if l.cluster != nil && memory != nil {
+			l.cluster.KeepLink(memory[size:], now)
+		}
 		if err != nil {
 			n.cfg.Log.Error("DTLS sessions will not outlive this process", "listener", l.stored, "error", err)
 			return nil

@@ -15,6 +15,9 @@
 // Frames are authenticated, not encrypted: they carry DTLS records of clients. The code covers the header, which names the client, and
 // up to 64 bytes of the record; it has no counter, so that a frame can be repeated.
 //
+// The keys of frames, not the sessions, outlive a process in memory that the caller holds ([Links.Keep]): frames that wait for the next process, and
+// those until it has made new sessions, are not lost.
+//
 // Package link has no socket, goroutine or clock. Any goroutine may call its methods. The keys are read without a lock, for every
 // frame; everything else is rare and takes one.
 package link

@@ -77,8 +77,11 @@ type Links struct {
 	pendings   map[netip.AddrPort]*pending
 	complained time.Duration // when the last warning about an unknown address was logged
 	clock      time.Duration
-	verifies   rate.Bucket // of HelloVerifyRequests to unknown addresses
-	buffer     [1400]byte  // of a record that is sent
+	verifies   rate.Bucket                  // of HelloVerifyRequests to unknown addresses
+	buffer     [1400]byte                   // of a record that is sent
+	left       map[netip.AddrPort]*left     // keys of the process before
+	memory     map[netip.AddrPort]*leftKeys // entries of Keep's memory; nil without
+	unused     []*leftKeys
 	stats      Stats
 }
 
@@ -92,6 +95,7 @@ type Peer struct {
 	wanted   bool
 	silent   bool       // a session that the other node seems to have lost
 	sessions []*session // the preferred one first, mostly the newest
+	before   *left      // keys of the process before; nil: none, or they have ended
 	client   *attempt
 	retryAt  time.Duration
 	failed   bool // the last handshake did, which was logged
@@ -103,6 +107,8 @@ type session struct {
 	final        handshake.Final
 	finalSent    time.Duration
 	write, read  macKey
+	writeKey     []byte // of which they are made
+	readKey      []byte
 	rollAt       time.Duration
 	ends         time.Duration
 	lastReceived time.Duration // when something has come in it last, or when it was made
@@ -197,8 +203,9 @@ func (l *Links) Peer(addr netip.AddrPort, wanted bool) *Peer {
 func (l *Links) peer(addr netip.AddrPort) *Peer {
 	p := l.peers[addr]
 	if p == nil && len(l.peers) < MaxPeers {
-		p = &Peer{addr: addr}
+		p = &Peer{addr: addr, before: l.left[addr]}
 		l.peers[addr] = p
+		l.publish(p)
 	}
 	return p
 }
@@ -208,8 +215,9 @@ func (l *Links) Forget(addr netip.AddrPort) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if p := l.peers[addr]; p != nil {
-		p.kept, p.wanted, p.client, p.sessions = false, false, nil, nil
-		p.publish()
+		p.kept, p.wanted, p.client, p.sessions, p.before = false, false, nil, nil, nil
+		l.forget(addr)
+		l.publish(p)
 		delete(l.peers, addr)
 	}
 	l.dropPending(addr)
@@ -218,17 +226,24 @@ func (l *Links) Forget(addr netip.AddrPort) {
 // Addr is the node's address.
 func (p *Peer) Addr() netip.AddrPort { return p.addr }
 
-// Keys returns the keys for frames, or nil while there is no session.
+// Keys returns the keys for frames, or nil while there is neither a session nor one of the process before.
 func (p *Peer) Keys() *Keys { return p.keys.Load() }
 
-// publish makes the keys of the sessions visible to all workers.
-func (p *Peer) publish() {
+// publish makes the keys of the sessions visible to all workers, and stores them for the next process.
+func (l *Links) publish(p *Peer) {
 	p.collect()
-	if len(p.sessions) == 0 {
+	l.store(p)
+	if len(p.sessions) == 0 && p.before == nil {
 		p.keys.Store(nil)
 		return
 	}
-	k := &Keys{of: slices.Clone(p.sessions), write: p.current().write}
+	k := &Keys{of: slices.Clone(p.sessions)}
+	if p.before != nil {
+		k.write, k.before = p.before.write, p.before.read
+	}
+	if len(p.sessions) > 0 {
+		k.write = p.current().write
+	}
 	for i, s := range p.sessions {
 		k.read[i] = s.read
 	}

@@ -80,6 +80,7 @@ type Keys struct {
 	write    macKey
 	read     [maxSessions]macKey // in the order of of
 	of       []*session
+	before   []macKey                  // for reading, of the process before
 	received [maxSessions]atomic.Bool  // a frame of the session, since Links has looked last
 	free     [4]atomic.Pointer[digest] // that no worker uses just now
 }
@@ -119,6 +120,12 @@ func (k *Keys) Verify(header, code, body []byte) bool {
 			if !k.received[i].Load() { // a write for every frame would move the cache line between workers
 				k.received[i].Store(true)
 			}
+			return true
+		}
+	}
+	for i := range k.before {
+		want := k.before[i].sum(d, header, body)
+		if subtle.ConstantTimeCompare(want[:], code) == 1 {
 			return true
 		}
 	}

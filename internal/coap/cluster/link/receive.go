@@ -211,7 +211,7 @@ func (l *Links) accept(a *arrival, half *pending) {
 	}
 	s := &session{
 		association: result.Association, final: result.Final,
-		write: newMACKey(result.ServerMAC), read: newMACKey(result.ClientMAC),
+		write: newMACKey(result.ServerMAC), read: newMACKey(result.ClientMAC), writeKey: result.ServerMAC, readKey: result.ClientMAC,
 	}
 	l.add(p, s, a.now)
 	l.repeatFinal(a, s)
@@ -250,7 +250,7 @@ func (l *Links) open(a *arrival, p *Peer, s *session, r *record.Record) bool {
 	switch typ {
 	case record.ApplicationData:
 		s.final.Drop()
-		p.receive(s)
+		l.received(p, s)
 		a.Messages = append(a.Messages, payload)
 	case record.Handshake:
 		l.repeatFinal(a, s)
@@ -262,12 +262,12 @@ func (l *Links) open(a *arrival, p *Peer, s *session, r *record.Record) bool {
 	return true
 }
 
-// receive notes that a message has come in s. The node has it: from now on we may send in it.
-func (p *Peer) receive(s *session) {
+// received notes that a message has come in s. The node has it: from now on we may send in it.
+func (l *Links) received(p *Peer, s *session) {
 	s.received = true
 	if !s.used {
 		s.used = true
-		p.publish()
+		l.publish(p)
 	}
 }
 
@@ -278,5 +278,5 @@ func (l *Links) end(p *Peer, s *session, now time.Duration) {
 		p.retryAt = now + l.random(spread)
 		l.cfg.Log.Info("cluster link is closed by the other node", "address", p.addr)
 	}
-	p.publish()
+	l.publish(p)
 }

@@ -82,8 +82,12 @@ func (l *Links) review(p *Peer, now time.Duration) {
 			return now >= s.ends || s != current && now-s.lastReceived >= overlap
 		})
 	}
+	if p.before != nil && now >= p.before.ends {
+		p.before, changed = nil, true
+		delete(l.left, p.addr)
+	}
 	if changed || len(p.sessions) < before {
-		p.publish()
+		l.publish(p)
 	}
 }
 
@@ -144,7 +148,9 @@ func (l *Links) conclude(p *Peer, now time.Duration) (established bool) {
 		return false
 	}
 	r := result()
-	l.add(p, &session{association: r.Association, write: newMACKey(r.ClientMAC), read: newMACKey(r.ServerMAC), used: true}, now)
+	l.add(p, &session{
+		association: r.Association, write: newMACKey(r.ClientMAC), read: newMACKey(r.ServerMAC), writeKey: r.ClientMAC, readKey: r.ServerMAC, used: true,
+	}, now)
 	return true
 }
 
@@ -161,7 +167,7 @@ func (l *Links) add(p *Peer, s *session, now time.Duration) {
 	}
 	p.silent, p.failed, p.retryAt = false, false, now+l.random(spread)
 	l.stats.Handshakes++
-	p.publish()
+	l.publish(p)
 }
 
 // fail counts a handshake that has failed, and logs the first one of a node. About other addresses it warns rarely.
