@@ -135,7 +135,7 @@ func bootID() (id [36]byte, err error) {
 
 // startClock sets start to the Go time at which the arena was made.
 func (a *Arena) startClock() {
-	a.start = time.Now().Add(-time.Duration(monotonic() - a.header.start))
+	a.start = time.Now().Add(-time.Duration(monotonic() - a.header.start - a.header.shift))
 }
 
 func mapFile(cfg Config, file *os.File) (*Arena, error) {

@@ -19,7 +19,8 @@
 // away the keys of AES-GCM. An arena of another size is converted slot by slot, after which the old one cannot be read any more (Retire); one of another version, of another boot of the
 // machine, or with a damaged header is refused, and all of its sessions are lost.
 //
-// Times are since the arena was made, by CLOCK_MONOTONIC, so they go on in the next process.
+// Times are since the arena was made, by CLOCK_MONOTONIC, so they go on in the next process, also where that clock is another one for it, as in
+// another time namespace: see Seen.
 //
 // Bound: Config.Slots sessions. Nothing is evicted: Put returns nil when the arena is full. Linux only.
 package arena

@@ -38,6 +38,10 @@ type header struct {
 
 	high       uint64 // slots that were ever used
 	generation uint64 // of the newest session
+
+	shift int64 // added to start: see rebase
+	seen  int64 // time since the arena was made when a process was last seen; 0: not known
+	wall  int64 // the same moment, or an earlier one, by the wall clock, in nanoseconds since 1970
 }
 
 // The words that every record changes share one cache line.

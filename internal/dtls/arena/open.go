@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,6 +39,7 @@ func Open(cfg Config, file *os.File, replace func() (*os.File, error)) (a *Arena
 	if err != nil {
 		return nil, loss, err
 	}
+	a.rebase(monotonic(), time.Now().UnixNano())
 	a.startClock()
 	loss.Damaged = a.scan()
 	if found == cfg {
@@ -152,6 +154,7 @@ func (a *Arena) convert(cfg Config, replace func() (*os.File, error)) (b *Arena,
 	}
 	b.header.start = a.header.start
 	b.header.sum = b.header.checksum()
+	b.header.shift, b.header.seen, b.header.wall = a.header.shift, a.header.seen, a.header.wall
 	b.startClock()
 	same := a.cfg.Version == cfg.Version && a.cfg.Application == cfg.Application
 	if same && a.cfg.BlockSize == cfg.BlockSize {

@@ -89,6 +89,9 @@ func (l *loop) run() error {
 		}
 		w.tick()
 		w.out.flush()
+		if w.cfg.Arena != nil {
+			w.cfg.Arena.Seen(w.now)
+		}
 		if served := w.stats.Requests - requests; served > 0 {
 			w.stats.RequestTime.ObserveN(time.Since(l.start)-w.now, served)
 		}
