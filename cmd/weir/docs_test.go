@@ -40,7 +40,7 @@ func pageOf(cmd *cobra.Command) (page string) {
 		"weir coap server": "coap-server.md", "weir coap certs": "coap-server.md", "weir coap upgrade": "coap-restart.md", "weir coap cluster": "coap-cluster-show.md", "weir coap cluster drain": "coap-cluster-move.md", "weir coap cluster undrain": "coap-cluster-move.md", "weir coap bench": "coap-bench.md", "weir coap bench-all": "coap-bench.md", "weir coap receive": "coap-bench.md", "weir coap check": "coap-check.md", "weir coap": "coap-clients.md",
 		"weir demo": "demo.md", "weir bench": "bench.md", "weir bench ebpf": "bench-ebpf.md", "weir bench run dsr": "bench-datapaths.md",
 		"weir bench run nfqueue": "bench-datapaths.md", "weir bench run floods": "bench-floods.md", "weir bench run dump": "bench-floods.md",
-		"weir bench run soak": "bench-soak.md", "weir bench run restart": "bench-restart.md", "weir bench run chaos": "bench-chaos.md", "weir lab": "lab.md", "weir lb rules": "rules.md",
+		"weir bench run soak": "bench-soak.md", "weir bench run restart": "bench-restart.md", "weir bench run chaos": "bench-chaos.md", "weir bench run idle-crash": "bench-idle-crash.md", "weir lab": "lab.md", "weir lb rules": "rules.md",
 		"weir turn cat": "turncat.md", "weir turn bench": "turn-bench.md", "weir turn": "turn.md",
 		"weir turn gateway": "turn-config.md", "weir turn stunnerd": "turn-discovery.md", "weir turn auth": "turn-auth.md", "weir turn upgrade": "turn-restart.md", "weir turn export": "turn-restart.md", "weir turn import": "turn-restart.md",
 		"weir sim": "sim.md", "weir snat": "snat-config.md", "weir snat rules": "snat.md", "weir snat lab": "snat-lab.md", "weir tcp": "tcp.md",

@@ -139,24 +139,12 @@ func (c *chaos) start() (err error) {
 	if err := c.startCaptures(); err != nil {
 		return err
 	}
-	addresses := chaosAddresses(c.config.Nodes)
-	secret := base64.StdEncoding.EncodeToString([]byte("weir bench run chaos"))
-	var public, admins []string
-	for i := range c.config.Nodes {
-		n := newChaosNode(i, c.Dir)
-		n.args = []string{
-			"coap", "server", "--workers", "1", "--dtls-cluster", clusterFlag(addresses, i), "--dtls-cluster-group-security", secret, "--state", n.state, "--executions", n.done,
-		}
-		c.nodes = append(c.nodes, n)
-		if err := c.startNode(c.ctx, n); err != nil {
-			return err
-		}
-		public, admins = append(public, addresses[2*i].String()), append(admins, n.daemon.Admin())
+	if err := c.startCluster(func(n *chaosNode) []string { return []string{"--state", n.state, "--executions", n.done} }); err != nil {
+		return err
 	}
+	var public, admins []string
 	for _, n := range c.nodes {
-		if err := c.joined(n); err != nil {
-			return err
-		}
+		public, admins = append(public, n.public), append(admins, n.daemon.Admin())
 	}
 	args := []string{"nat", fmt.Sprintf("10.84.0.1:%d", chaosService), "--quiet", "--workers", "1"}
 	if c.config.Follow {
@@ -164,6 +152,27 @@ func (c *chaos) start() (err error) {
 	}
 	c.nat, err = c.Daemon(c.ctx, chaosBalancer, "nat", append(append(args, "--"), public...)...)
 	return err
+}
+
+// startCluster starts the nodes with what more says, and waits until they know each other.
+func (c *chaos) startCluster(more func(*chaosNode) []string) error {
+	addresses := chaosAddresses(c.config.Nodes)
+	secret := base64.StdEncoding.EncodeToString([]byte("weir bench run chaos"))
+	for i := range c.config.Nodes {
+		n := newChaosNode(i, c.Dir)
+		n.public = addresses[2*i].String()
+		n.args = append([]string{"coap", "server", "--workers", "1", "--dtls-cluster", clusterFlag(addresses, i), "--dtls-cluster-group-security", secret}, more(n)...)
+		c.nodes = append(c.nodes, n)
+		if err := c.startNode(c.ctx, n); err != nil {
+			return err
+		}
+	}
+	for _, n := range c.nodes {
+		if err := c.joined(n); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // joined waits until a node knows all others.

@@ -22,6 +22,7 @@ type chaosNode struct {
 	name      string
 	daemon    *programs.Daemon
 	args      []string
+	public    string // its DTLS address
 	state     string // directory of its sessions
 	done      string // file of what it has executed
 	clock     time.Duration
@@ -137,13 +138,16 @@ func (c *chaos) crash(n *chaosNode) error {
 	if len(children) == 0 {
 		return errors.New("the supervisor has no process")
 	}
-	n.daemon.Kill()
+	if err := syscall.Kill(n.daemon.PID(), syscall.SIGKILL); err != nil {
+		return err
+	}
 	for _, pid := range children {
 		n.killed[uint64(pid)] = true
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return err
 		}
 	}
+	n.daemon.Kill()                // it has ended: this waits for it
 	for _, pid := range children { // until its sockets are closed
 		if err := until(c.ctx, programs.ReadyTimeout, func() error {
 			if open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid)); err == nil && len(open) > 0 {

@@ -34,6 +34,7 @@ const (
 	scenarioSoak      = "soak"
 	scenarioRestart   = "restart"
 	scenarioChaos     = "chaos"
+	scenarioIdle      = "idle-crash"
 	scenarioLive      = "ebpf-live"
 	scenarioCoap      = "coap"
 	scenarioNAT       = "nat"
@@ -101,6 +102,14 @@ func runScenarios() []Scenario {
 			},
 			tables: chaosTables, pictures: chaosPictures, method: chaosMethod, verdict: chaosVerdict,
 			plain: true, missed: "aims missed or not proven by %d of %d runs",
+		},
+		{
+			BenchScenario: v1.BenchScenario{
+				Name: scenarioIdle, Command: "weir bench run idle-crash", Needs: "root",
+				About: "a node of a CoAP cluster crashes whose DTLS sessions are idle: when are its clients served again?",
+			},
+			tables: idleTables, pictures: idlePictures, method: idleMethod, verdict: idleVerdict,
+			plain: true, missed: "aims missed by %d of %d paths",
 		},
 	}
 }

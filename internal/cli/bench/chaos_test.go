@@ -50,3 +50,19 @@ func TestRootBenchChaos(t *testing.T) {
 		t.Error("the report lacks the picture")
 	}
 }
+
+// Idle sessions of a node survive its serving process: every client is served again, without a new session.
+func TestRootBenchIdleCrash(t *testing.T) {
+	netlabtest.Root(t)
+	if !clitest.OwnProcess(t) {
+		return
+	}
+	out, err := clitest.Execute(t, "bench", "run", "idle-crash", "--sessions", "300", "--within", "1s", "--only", "process", "--json")
+	var results []*measure.Result
+	if failed := json.Unmarshal([]byte(out), &results); err != nil || failed != nil || len(results) != 1 {
+		t.Fatalf("%v, %v\n%s", err, failed, out)
+	}
+	if r := results[0]; r.Requests != 100 || r.Errors != 0 || r.Parameters["verdict"] != "reached" {
+		t.Errorf("%d served, %v, %+v", r.Requests, r.Parameters, r.Figures)
+	}
+}

@@ -39,6 +39,7 @@ type BenchConfig struct {
 	From        []netip.Addr  // local addresses; a client begins with one and takes the next with each rebind. Empty: the kernel chooses
 	RebindShare float64       // share of the clients that rebind each time, default 1
 	Pause       time.Duration // think time between response and next request, default none
+	Spread      time.Duration // within which the clients send their first requests, evenly; default Pause, at most 1 s
 	AckTimeout  time.Duration // RFC 7252 ACK_TIMEOUT, default 2 s
 	LiveEvery   time.Duration // between two snapshots, default 1 s, at least 20 ms
 	Burst       int           // handshakes in flight at a time per worker, default 64; over TCP and TLS 32 of all workers

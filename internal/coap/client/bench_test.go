@@ -216,3 +216,20 @@ func TestBenchRepeatsHandshakes(t *testing.T) {
 		t.Errorf("%+v, the server saw %d handshakes", s, p.accepted.Load())
 	}
 }
+
+// With serial numbers an answer that does not begin with its request's counts as wrong.
+func TestBenchSerials(t *testing.T) {
+	p := newPeer(t, false) // it answers with a text of its own
+	for serials, wrong := range map[bool]uint64{true: 30, false: 0} {
+		r, err := Bench(t.Context(), BenchConfig{URI: p.uri, Clients: 3, Requests: 10, Serials: serials}, nil)
+		if err != nil || r.Stats.Requests != 30 || r.Stats.Wrong != wrong {
+			t.Errorf("serials %v: %+v, %v", serials, r.Stats, err)
+		}
+	}
+	for name, c := range map[string]BenchConfig{"short": {Payload: []byte("1234567")}, "blocks": {BlockSize: 64}, "observe": {Mode: ModeObserve}} {
+		c.URI, c.Serials = p.uri, true
+		if _, err := Bench(t.Context(), c, nil); err == nil || !strings.Contains(err.Error(), "serial numbers") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -22,7 +22,7 @@ import (
 
 const (
 	maxRequest = 8192             // bytes of a request with its payload
-	staleAfter = 60 * time.Second // without a single response the load ends
+	staleAfter = 60 * time.Second // without a single response the load ends, unless it goes on after errors and has a duration
 	drainFor   = 10 * time.Second // how long answers are awaited after the duration is over
 	connectFor = 60 * time.Second // how long the first handshakes may take
 	lookEvery  = 20 * time.Millisecond
@@ -157,8 +157,8 @@ func (c *BenchConfig) Validate() error {
 			"shared sockets, connection ids and changes of address are for coap:// and coaps://", c.URI)
 	case c.Clients < 0 || c.Clients > maxClients:
 		return fmt.Errorf("clients: %d is not between 1 and %d", c.Clients, maxClients)
-	case c.Requests < 0 || c.Duration < 0 || c.RebindEvery < 0 || c.Pause < 0 || c.AckTimeout < 0 || c.Burst < 0 || c.Workers < 0 || c.LiveEvery < 0:
-		return errors.New("requests, duration, rebind interval, pause, ACK timeout, burst, workers and live interval must not be negative")
+	case c.Requests < 0 || c.Duration < 0 || c.RebindEvery < 0 || c.Pause < 0 || c.Spread < 0 || c.AckTimeout < 0 || c.Burst < 0 || c.Workers < 0 || c.LiveEvery < 0:
+		return errors.New("requests, duration, rebind interval, pause, spread, ACK timeout, burst, workers and live interval must not be negative")
 	case c.ServerPID < 0:
 		return fmt.Errorf("server process: %d is no process id", c.ServerPID)
 	case c.CIDLength < 0 || c.CIDLength > 8:
@@ -211,6 +211,9 @@ func (c *BenchConfig) complete(target Target) {
 	}
 	if c.Burst == 0 {
 		c.Burst = 64
+	}
+	if c.Spread == 0 {
+		c.Spread = min(c.Pause, spreadFirst)
 	}
 	if c.LiveEvery == 0 {
 		c.LiveEvery = time.Second
@@ -318,7 +321,7 @@ func (b *bench) load(ctx context.Context, reporter *reporter) error {
 		case b.cfg.Duration > 0 && elapsed >= b.cfg.Duration:
 			b.drain(ctx, reporter)
 			return nil
-		case b.clock()-max(total.answered, started) > staleAfter:
+		case !(b.cfg.NoStop && b.cfg.Duration > 0) && b.clock()-max(total.answered, started) > staleAfter:
 			reporter.look(true)
 			return fmt.Errorf("stale: no response for %v", staleAfter)
 		}

@@ -22,7 +22,7 @@ const (
 	publishEvery  = 50 * time.Millisecond // how often a worker publishes its counters
 	errorPause    = time.Second           // after an error, with NoStop; plus up to half of it
 	tokenLength   = 8                     // client number and count
-	spreadFirst   = time.Second           // within which the first requests of clients with a pause are sent, if the pause is longer
+	spreadFirst   = time.Second           // default of BenchConfig.Spread for clients with a longer pause
 )
 
 // worker runs a share of the clients on one goroutine. Other goroutines use only the fields under mu.
@@ -271,7 +271,7 @@ func (w *worker) enter(p phase) {
 			if c.state != stateReady || c.progress.open || c.progress.feed.token != nil { // the server is at it since the first request
 				continue
 			}
-			if spread := min(w.b.cfg.Pause, spreadFirst); spread > 0 { // else all clients would send together, pause together, and so on
+			if spread := w.b.cfg.Spread; spread > 0 { // else all clients would send together, pause together, and so on
 				c.setTimer(w.now + spread*time.Duration(i)/time.Duration(len(w.clients)))
 				continue
 			}
