@@ -150,7 +150,7 @@ func (c *chaos) sleepers(n *chaosNode, sessions int, within time.Duration) (load
 		return nil, err
 	}
 	load, err = startCoapLoad(c.Stage, "clients", "coaps://"+at+"/benchmark?rlen=40", "--clients", strconv.Itoa(sessions), "--sockets", "shared", "--workers", "1",
-		"--interval", "48h", "--spread", within.String(), "--duration", "47h", "--progress", "json")
+		"--interval", "48h", "--first-within", within.String(), "--duration", "47h", "--progress", "json")
 	if err != nil {
 		return nil, err
 	}

@@ -44,7 +44,9 @@ const (
 
 // scenarios is the table of all scenarios in the order of `weir bench list`. Those without a command are not listed: they are parts
 // of others.
-func scenarios() []Scenario { return append(runScenarios(), commandScenarios()...) }
+func scenarios() []Scenario {
+	return slices.Concat(runScenarios(), survivalScenarios(), commandScenarios())
+}
 
 // runScenarios are those of `weir bench run`.
 func runScenarios() []Scenario {
@@ -87,6 +89,12 @@ func runScenarios() []Scenario {
 			tables: soakTables, pictures: soakPictures, method: soakMethod, verdict: soakVerdict,
 			plain: true, missed: "%d of %d processes and loads missed the aim",
 		},
+	}
+}
+
+// survivalScenarios are those of `weir bench run` in which sessions outlive what happens to their servers.
+func survivalScenarios() []Scenario {
+	return []Scenario{
 		{
 			BenchScenario: v1.BenchScenario{
 				Name: scenarioRestart, Command: "weir bench run restart", Needs: "nothing; with root a network of its own",

@@ -71,7 +71,7 @@ The exit code is 1 if a request or a session was lost or a request failed, or, w
 	flags.StringSliceVar(&f.from, "from", nil, "local addresses of the clients; each change takes the next (default: the kernel chooses)")
 	flags.Float64Var(&f.load.RebindShare, "rebind-share", 1, "share of the clients that change, 0 to 1")
 	cli.DurationVar(flags, &f.load.Pause, "interval", 0, "pause of a client between response and next request")
-	cli.DurationVar(flags, &f.load.Spread, "spread", 0, "time within which the clients send their first requests, evenly (default that of --interval, at most 1s)")
+	cli.DurationVar(flags, &f.load.Spread, "first-within", 0, "time within which the clients send their first requests, evenly (default that of --interval, at most 1s)")
 	cli.DurationVar(flags, &f.load.AckTimeout, "ack-timeout", 2*time.Second, "first retransmission, at least (RFC 7252 ACK_TIMEOUT)")
 	flags.IntVar(&f.load.Burst, "handshakes-burst", 64, "handshakes under way at a time, per worker; over TCP and TLS by default 32 of all workers")
 	addServerPID(flags, &f.load.ServerPID)
