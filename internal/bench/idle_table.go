@@ -46,8 +46,11 @@ func fillIdle(r *measure.Result, path idlePath, crashed time.Time, clients int, 
 	r.Series = append(r.Series, served)
 	r.Events = append(r.Events, measure.Event{What: "crash"})
 	r.Figures = []measure.Figure{
-		{Name: figureIdleSessions, Value: float64(clients * number64(r.Parameters["nodes"]))}, {Name: figureIdleClients, Value: float64(clients)},
-		{Name: figureIdleServed, Value: float64(total.Requests)}, {Name: figureRehandshakes, Value: float64(total.Rehandshakes)}, {Name: figureRepeated, Value: float64(total.Retransmissions)},
+		{Name: figureIdleSessions, Value: float64(clients * number64(r.Parameters["nodes"]))},
+		{Name: figureIdleClients, Value: float64(clients)},
+		{Name: figureIdleServed, Value: float64(total.Requests)},
+		{Name: figureRehandshakes, Value: float64(total.Rehandshakes)},
+		{Name: figureRepeated, Value: float64(total.Retransmissions)},
 		{Name: figureIdleFailed, Value: float64(total.HandshakeErrors)},
 	}
 	for name, share := range map[string]float64{figureIdleHalf: .5, figureIdleMost: .99, figureIdleLast: 1} {
