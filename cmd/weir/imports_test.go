@@ -132,7 +132,7 @@ func mayImport() map[string]may {
 		"kube/discovery":           {ours: "api/v1", others: "github.com/gorilla/websocket"},
 		"kube/pods":                {others: "k8s.io/api k8s.io/apimachinery k8s.io/client-go k8s.io/klog github.com/go-logr/logr"},
 		"kube/turn":                {pure: true, ours: "kube/turn/stunnerv1", others: "k8s.io/api k8s.io/apimachinery sigs.k8s.io/gateway-api"},
-		"kube/turn/controller":     {ours: "kube/discovery kube/operator kube/turn kube/turn/stunnerv1 kube/world metrics turn/stunnerd", others: kubernetes},
+		"kube/turn/controller":     {ours: "kube/discovery kube/operator kube/turn kube/turn/stunnerv1 kube/world metrics turn/authservice turn/stunnerd", others: kubernetes},
 		"kube/turn/stunnerv1":      {pure: true, others: "k8s.io/api k8s.io/apimachinery sigs.k8s.io/gateway-api"},
 		"kube/world":               {pure: true, others: kubernetes},
 		"kube/conditions":          {pure: true, others: kubernetes},

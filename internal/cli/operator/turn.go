@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -11,12 +12,16 @@ import (
 	"github.com/weir-lb/weir/internal/kube/discovery"
 	"github.com/weir-lb/weir/internal/kube/turn"
 	"github.com/weir-lb/weir/internal/kube/turn/controller"
+	"github.com/weir-lb/weir/internal/readfile"
+	"github.com/weir-lb/weir/internal/turn/authservice"
 )
 
 // turnFlags are those about TURN gateways.
 type turnFlags struct {
 	options turn.Options
 	listen  string
+
+	auth, authPublic, authKeyFile string
 }
 
 func (f *turnFlags) add(set *pflag.FlagSet) {
@@ -29,6 +34,9 @@ func (f *turnFlags) add(set *pflag.FlagSet) {
 	set.BoolVar(&o.ClusterIPs, "turn-cluster-ips", true, "the cluster IP of a Service is a peer as well")
 	set.BoolVar(&o.Grants, "turn-reference-grants", false, "backends of STUNner's UDPRoutes in other namespaces need a ReferenceGrant, as those of standard UDPRoutes always do")
 	set.StringVar(&o.Class, "turn-load-balancer-class", "", "loadBalancerClass of the Services of TURN gateways (default the cluster's own load balancer)")
+	set.StringVar(&f.auth, "auth", "", "HOST:PORT at which applications get credentials of TURN gateways, as of weir turn auth (default nowhere)")
+	set.StringVar(&f.authPublic, "auth-public-address", "", "address of all gateways in the answers, in place of their own")
+	set.StringVar(&f.authKeyFile, "auth-key-file", "", "file with the key that requests for credentials must have as key=; none: every request is answered")
 	set.StringVar(&o.Domain, "cluster-domain", "cluster.local", "domain of the cluster's DNS")
 }
 
@@ -43,5 +51,40 @@ func (f *turnFlags) controller(log *slog.Logger) (*controller.Turn, error) {
 	if _, err := discovery.ParseOrigin(f.options.Discovery); err != nil {
 		return nil, fmt.Errorf("--discovery-url: %w", err)
 	}
-	return controller.New(controller.Options{Turn: f.options, Listen: f.listen, Log: log.With("scope", "turn")}), nil
+	auth, err := f.authService(log)
+	if err != nil {
+		return nil, err
+	}
+	return controller.New(controller.Options{Turn: f.options, Listen: f.listen, Auth: auth, AuthListen: f.auth, Log: log.With("scope", "turn")}), nil
+}
+
+// authService is nil if there should be none.
+func (f *turnFlags) authService(log *slog.Logger) (*authservice.Service, error) {
+	options := authservice.Options{PublicHost: f.authPublic}
+	if f.auth == "" {
+		if f.authPublic != "" || f.authKeyFile != "" {
+			return nil, errors.New("--auth-public-address and --auth-key-file are about --auth; give it too")
+		}
+		return nil, nil
+	}
+	if _, _, err := net.SplitHostPort(f.auth); err != nil {
+		return nil, fmt.Errorf("--auth %q: write HOST:PORT or :PORT", f.auth)
+	}
+	if f.authKeyFile == "" {
+		log.Warn("everyone who reaches --auth gets credentials; require a key with --auth-key-file, or let only application servers reach it", "address", f.auth)
+	} else {
+		const longest = 4096
+		text, err := readfile.Once(f.authKeyFile, longest)
+		if err != nil {
+			return nil, fmt.Errorf("--auth-key-file: %w", err)
+		}
+		if options.Key = strings.TrimSpace(string(text)); options.Key == "" {
+			return nil, fmt.Errorf("--auth-key-file %s: it is empty; write a key in it", f.authKeyFile)
+		}
+	}
+	service, err := authservice.New(options)
+	if err != nil {
+		return nil, fmt.Errorf("--auth-public-address: %w", err)
+	}
+	return service, nil
 }

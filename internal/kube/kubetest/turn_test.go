@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -61,9 +63,11 @@ turn:
   controllerName: stunner.l7mp.io/gateway-operator
   discoveryURL: http://`+operatorPod+`:13478
   defaultDataplane: {create: false}
+auth: {enabled: true, keySecret: auth-key}
 `), 0o600))
 	chart := tool(t, "render", "-chart", absolute(t, "deploy/operator"), "-values", values, "-name", "weir-operator", "-namespace", "weir-system")
 	clitest.Must(t, plane.Apply("", []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: weir-system}\n"), false))
+	clitest.Must(t, plane.Apply("weir-system", []byte("apiVersion: v1\nkind: Secret\nmetadata: {name: auth-key}\nstringData: {key: key-of-the-application}\n"), false))
 	clitest.Must(t, plane.Apply("weir-system", []byte(chart), false))
 	c.kubelet = plane.Kubelet(directory, pods)
 	netlabtest.Eventually(t, "the operator is ready", func() bool {
@@ -216,12 +220,40 @@ func TestRootTurnOperator(t *testing.T) {
 			t.Errorf("%s: %s\n%s", uri, out, c.output("media"))
 		}
 	}
+	c.credentials("pass-1")
 	c.hostile()
 	c.roll()
 	c.scale()
 	c.rotate()
 	c.wrong()
 	c.remove()
+}
+
+// credentials are what an application gets of the authentication service: those that the gateway takes, and none without the key.
+func (c *turnCluster) credentials(password string) {
+	c.t.Helper()
+	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (connection net.Conn, err error) {
+		err = c.client.Do(func() (err error) {
+			connection, err = net.DialTimeout("tcp", operatorPod+":8088", 10*time.Second)
+			return err
+		})
+		return connection, err
+	}}}
+	get := func(key string) (status int, text string) {
+		response, err := client.Get("http://" + operatorPod + ":8088/?service=turn&namespace=media&gateway=udp-gateway&key=" + key)
+		clitest.Must(c.t, err)
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		clitest.Must(c.t, err)
+		return response.StatusCode, string(body)
+	}
+	if status, text := get("wrong"); status != http.StatusForbidden || strings.Contains(text, password) {
+		c.t.Errorf("without the key: %d %s", status, text)
+	}
+	address := c.gateway("udp-gateway").Status.Addresses[0].Value
+	if status, text := get("key-of-the-application"); status != http.StatusOK || !strings.Contains(text, password) || !strings.Contains(text, address) {
+		c.t.Errorf("credentials: %d %s", status, text)
+	}
 }
 
 // hostile changes nothing that it may not change, and is told so.

@@ -21,6 +21,7 @@ import (
 	"github.com/weir-lb/weir/internal/kube/turn/stunnerv1"
 	"github.com/weir-lb/weir/internal/kube/world"
 	"github.com/weir-lb/weir/internal/metrics"
+	"github.com/weir-lb/weir/internal/turn/authservice"
 )
 
 // DefaultName is spec.controllerName of the GatewayClasses that are served if Options say no other one.
@@ -31,6 +32,9 @@ type Options struct {
 	Turn   turn.Options
 	Listen string // HOST:PORT of the config discovery service
 	Log    *slog.Logger
+
+	Auth       *authservice.Service // gives out credentials of the configurations; nil: none does
+	AuthListen string               // HOST:PORT of it
 }
 
 // Turn is the controller of TURN gateways. Its methods are safe for concurrent use, but for the functions of Controller.
@@ -56,7 +60,7 @@ type Counters struct {
 
 // New makes a controller. It opens nothing before it runs.
 func New(o Options) *Turn {
-	return &Turn{options: o, publisher: newPublisher(o.Listen, o.Log)}
+	return &Turn{options: o, publisher: newPublisher(&o)}
 }
 
 // Schemes adds STUNner's kinds to the scheme of an operator.
@@ -98,7 +102,11 @@ func (t *Turn) Samples() []metrics.Sample {
 	c := t.counters
 	t.mu.Unlock()
 	stats := t.publisher.server.Stats()
-	return append(metrics.Of(&c), metrics.Of(&stats)...)
+	all := append(metrics.Of(&c), metrics.Of(&stats)...)
+	if t.options.Auth != nil {
+		all = append(all, metrics.Of(t.options.Auth.Stats())...)
+	}
+	return all
 }
 
 func (t *Turn) translate(w *world.World) operator.Result {

@@ -4,7 +4,7 @@
 //	operator ── World ──► turn.Translate ─┬─► objects, statuses, events ──► operator, which writes them
 //	                                      └─► configurations ──► discovery.Server ══ WebSocket ══► stunnerd, weir turn stunnerd
 //
-// Configurations contain credentials and keys. They are in memory only, and only the discovery service gives them away; see its package for whom
-// to let reach it. Only the leader of several operators serves it, and only once it has configurations: data planes that reach another one are
+// Configurations contain credentials and keys. They are in memory only; the discovery service gives them away, and if there is one the
+// authentication service credentials of them: see their packages for whom to let reach them. Only the leader of several operators serves it, and only once it has configurations: data planes that reach another one are
 // refused and try again.
 package controller

@@ -3,16 +3,21 @@ package controller
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"net/http"
 	"strings"
 	"sync"
+	"time"
 
+	"golang.org/x/net/netutil"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/weir-lb/weir/internal/kube/discovery"
 	"github.com/weir-lb/weir/internal/kube/operator"
+	"github.com/weir-lb/weir/internal/turn/authservice"
 	"github.com/weir-lb/weir/internal/turn/stunnerd"
 )
 
@@ -21,6 +26,8 @@ type publisher struct {
 	listen string
 	log    *slog.Logger
 	server *discovery.Server
+	auth   *authservice.Service // nil: there is none
+	authAt string               // HOST:PORT of auth
 	once   sync.Once
 	first  chan struct{} // closed when there are configurations
 
@@ -28,8 +35,8 @@ type publisher struct {
 	nodes map[string]string // external addresses
 }
 
-func newPublisher(listen string, log *slog.Logger) *publisher {
-	p := &publisher{listen: listen, log: cmp.Or(log, slog.New(slog.DiscardHandler)), first: make(chan struct{}), nodes: map[string]string{}}
+func newPublisher(o *Options) *publisher {
+	p := &publisher{listen: o.Listen, auth: o.Auth, authAt: o.AuthListen, log: cmp.Or(o.Log, slog.New(slog.DiscardHandler)), first: make(chan struct{}), nodes: map[string]string{}}
 	p.server = discovery.NewServer(discovery.ServerOptions{
 		Patch:   func(config []byte, node string) []byte { return stunnerd.PatchNode(config, p.address(node)) },
 		Deleted: func(id discovery.ID) []byte { return stunnerd.Deleted(id.String()) },
@@ -73,11 +80,16 @@ func (p *publisher) follow(nodes []*corev1.Node) {
 // Publish replaces all configurations.
 func (p *publisher) Publish(configs []operator.Config) error {
 	all := make(map[discovery.ID][]byte, len(configs))
+	texts := make([][]byte, 0, len(configs))
 	for i := range configs {
 		namespace, name, _ := strings.Cut(configs[i].Plane, "/")
 		all[discovery.ID{Namespace: namespace, Name: name}] = configs[i].Text
+		texts = append(texts, configs[i].Text)
 	}
 	err := p.server.Replace(all)
+	if p.auth != nil {
+		p.auth.Replace(texts)
+	}
 	p.once.Do(func() { close(p.first) })
 	return err
 }
@@ -97,5 +109,38 @@ func (p *publisher) Run(ctx context.Context, _ func()) error {
 		return fmt.Errorf("config discovery service: %w", err)
 	}
 	p.log.Info("config discovery service", "address", listener.Addr())
-	return p.server.Serve(ctx, listener)
+	if p.auth == nil {
+		return p.server.Serve(ctx, listener)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var group sync.WaitGroup
+	group.Go(func() { cancel(p.serveAuth(ctx)) })
+	err = p.server.Serve(ctx, listener)
+	cancel(err)
+	group.Wait()
+	if cause := context.Cause(ctx); err == nil && !errors.Is(cause, context.Canceled) {
+		err = cause
+	}
+	return err
+}
+
+// serveAuth answers requests for credentials until ctx ends.
+func (p *publisher) serveAuth(ctx context.Context) error {
+	const maxConnections = 256
+	listener, err := net.Listen("tcp", p.authAt)
+	if err != nil {
+		return fmt.Errorf("authentication service: %w", err)
+	}
+	p.log.Info("authentication service", "address", listener.Addr())
+	server := &http.Server{
+		Handler: p.auth.Handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: 30 * time.Second,
+		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
+	}
+	stop := context.AfterFunc(ctx, func() { server.Close() })
+	defer stop()
+	if err := server.Serve(netutil.LimitListener(listener, maxConnections)); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("authentication service at %v: %w", listener.Addr(), err)
+	}
+	return nil
 }
