@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -119,7 +120,7 @@ type workload struct {
 // repeatLate is a first retransmission that comes after the take-over, which takes 4 to 5 s.
 const repeatLate = 5 * time.Second
 
-func startLoad(t *testing.T, at string, clients int) *workload {
+func startWorkload(t *testing.T, at string, clients int) *workload {
 	t.Helper()
 	l := &workload{t: t, answers: make([]atomic.Int64, clients), stop: make(chan struct{})}
 	for i := range clients {
@@ -208,7 +209,7 @@ func TestClusterTakesOver(t *testing.T) {
 	clitest.TakesSeconds(t)
 	const clients = 30
 	r := startReplicated(t, startEtcd(t), 3)
-	l := startLoad(t, r.addresses[0], clients)
+	l := startWorkload(t, r.addresses[0], clients)
 	l.goOn(3)
 	netlabtest.Eventually(t, "all sessions are copied", func() bool {
 		s := copies(r.nodes[0])
@@ -236,5 +237,52 @@ func TestClusterTakesOver(t *testing.T) {
 	}
 	if handshakes != 0 || taken != clients {
 		t.Errorf("%d handshakes, %d of %d sessions were taken over", handshakes, taken, clients)
+	}
+}
+
+// A node is stopped under load, and goes on once another one has its sessions: it seals nothing more with their keys, and they return to it by a
+// planned move.
+func TestClusterFencesAStoppedNode(t *testing.T) {
+	clitest.TakesSeconds(t)
+	const clients = 20
+	r := startReplicated(t, startEtcd(t), 3)
+	l := startWorkload(t, r.addresses[0], clients)
+	l.goOn(3)
+	netlabtest.Eventually(t, "all sessions are copied", func() bool {
+		s := copies(r.nodes[0])
+		return s.Buddy != nil && s.Behind == 0 && s.Sessions == clients
+	})
+	stopped := r.nodes[0].Cmd.Process
+	if err := stopped.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for i := range clients {
+		l.steer(i, r.addresses[2+2*(i%2)])
+	}
+	l.goOn(1)
+	if err := stopped.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	l.goOn(3)
+	netlabtest.Eventually(t, "the sessions are back", func() bool { return moves(r.nodes[0]).Sessions == clients })
+	l.goOn(3)
+	netlabtest.Eventually(t, "they are copied again", func() bool {
+		s := copies(r.nodes[0])
+		return s.Buddy != nil && s.Behind == 0 && s.Sessions == clients
+	})
+	l.end()
+	first := nodeStatus(r.nodes[0])
+	if first.Copies.Fenced != 1 || first.Engine.Fenced != clients || first.Engine.Handshakes != clients {
+		t.Errorf("the stopped node: %+v, %+v", *first.Copies, first.Engine)
+	}
+	var handshakes, taken, lost uint64
+	for _, p := range r.nodes {
+		s := nodeStatus(p)
+		handshakes += s.Engine.Handshakes
+		taken += s.Copies.TakenOver
+		lost += s.Copies.NotRestored + s.Moves.Lost + s.Moves.Refused
+	}
+	if handshakes != clients || taken != clients || lost != 0 {
+		t.Errorf("%d handshakes, %d of %d sessions were taken over, %d lost", handshakes, taken, clients, lost)
 	}
 }
