@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -36,6 +37,7 @@ type kernelLB struct {
 	pins, config string
 	socket       string
 	args         []string
+	pod          []string // what starts the program, before its name; nil: nothing
 	cmd          *exec.Cmd
 	ended        chan struct{}
 	out          *clitest.LockedBuffer
@@ -78,7 +80,8 @@ func (k *kernelLB) write(config string) {
 
 func (k *kernelLB) start() {
 	k.t.Helper()
-	k.cmd = exec.Command(os.Args[0], k.args...)
+	line := append(append(slices.Clone(k.pod), os.Args[0]), k.args...)
+	k.cmd = exec.Command(line[0], line[1:]...)
 	k.cmd.Stdout, k.cmd.Stderr = k.out, k.out
 	if err := k.host.Start(k.cmd); err != nil {
 		k.t.Fatal(err)
