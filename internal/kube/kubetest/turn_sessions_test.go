@@ -3,6 +3,7 @@ package kubetest_test
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -119,8 +120,8 @@ func (c *turnCluster) roll() {
 	if c.kubelet.Pod("media/"+old.Name) == nil {
 		c.t.Error("the Pod has ended before its allocations")
 	}
-	if out := c.cat(fmt.Sprintf("turn://user-1:pass-1@%s:3478", next.Status.PodIP)); out == "" {
-		c.t.Error("the new Pod does not serve")
+	if out := c.cat(fmt.Sprintf("turn://user-1:pass-1@%s:3478", next.Status.PodIP)); !strings.Contains(out, "through the gateway") {
+		c.t.Errorf("the new Pod does not serve: %s", out)
 	}
 	l.hangUp()
 	c.awaitGone(&old)

@@ -1,6 +1,7 @@
 package kubetest_test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -158,16 +160,30 @@ func (c *turnCluster) assign(gateway, address string) {
 	}, func() string { return c.output("weir-system") })
 }
 
-// cat sends a line through a TURN server to the echo server and returns what came back.
+// cat sends a line through a TURN server to the echo server, and returns what was written until it came back, or the command ended.
 func (c *turnCluster) cat(uri string) string {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
-	defer cancel()
-	out, err := c.client.Exec(ctx, "sh", "-c", fmt.Sprintf(`(echo "through the gateway"; sleep 1) | %s turn cat - '%s' udp://%s:9001 --insecure 2>&1`, c.weir, uri, clientAddress))
-	if err != nil {
-		return err.Error() + out
+	cmd := exec.Command(c.weir, "turn", "cat", "-", uri, "udp://"+clientAddress+":9001", "--insecure")
+	in, err := cmd.StdinPipe()
+	clitest.Must(c.t, err)
+	out, err := cmd.StdoutPipe()
+	clitest.Must(c.t, err)
+	var diagnostics strings.Builder
+	cmd.Stderr = &diagnostics
+	clitest.Must(c.t, c.client.Start(cmd))
+	limit := time.AfterFunc(time.Minute, func() { _ = cmd.Process.Kill() }) // it may have ended
+	defer limit.Stop()
+	const line = "through the gateway"
+	fmt.Fprintln(in, line) // fails if the command has ended: then nothing comes back
+	text := ""
+	for lines := bufio.NewScanner(out); !strings.Contains(text, line) && lines.Scan(); {
+		text += lines.Text() + "\n"
 	}
-	return out
+	in.Close()
+	_ = cmd.Process.Signal(os.Interrupt) // it may have ended
+	_, _ = io.Copy(io.Discard, out)
+	_ = cmd.Wait() // interrupted, or it has written why
+	return text + diagnostics.String()
 }
 
 // echo answers datagrams in the client's namespace.
@@ -256,7 +272,7 @@ func (c *turnCluster) credentials(password string) {
 	}
 }
 
-// hostile changes nothing that it may not change, and is told so.
+// hostile changes nothing that it may not change, and its status has the reason.
 func (c *turnCluster) hostile() {
 	c.t.Helper()
 	clitest.Must(c.t, c.plane.Apply("evil", []byte(`

@@ -87,8 +87,8 @@ func TestTheConfigurationBeforeStays(t *testing.T) {
 	}
 }
 
-// What a fault says contains no secret.
-func TestNoSecretIsSaid(t *testing.T) {
+// No message contains a secret.
+func TestMessagesContainNoSecret(t *testing.T) {
 	w := worldOf(t, strings.NewReplacer("NAMESPACE", "media", "CERT", "$CERTIFICATE").Replace(tlsWorld))
 	w.Configs[0].Spec.AuthType = new("oauth")
 	w.Secrets[0].Data["tls.crt"] = []byte("-----BEGIN secret")
