@@ -260,7 +260,7 @@ func (w *Worker) refuseRenegotiation(p *Peer) {
 
 func (w *Worker) sendFinal(p *Peer) {
 	p.finalSent = w.now
-	if p.association.Sent() >= p.watermark && !w.maySeal(p) {
+	if (w.copying.silenced || p.association.Sent() >= p.watermark) && !w.maySeal(p) {
 		return
 	}
 	b := w.out.acquire()

@@ -14,7 +14,7 @@ type Restore struct {
 }
 
 // Restore makes sessions of copies, each on the worker of its connection id, and calls done there for each one. They have Copies that the Replicator
-// knows already. Start is above every sequence number that was used, and they begin with requests that need a proof of freshness (Peer.NeedsFreshness).
+// knows already; if it cannot, it calls done here. Start is above every sequence number that was used, and they begin with requests that need a proof of freshness (Peer.NeedsFreshness).
 func (w *Worker) Restore(all []Restore, done func(w *Worker, c *Copy, owner uint32, ok bool)) {
 	parts := make([][]Restore, max(1, len(w.workers)))
 	for _, r := range all {
@@ -38,9 +38,7 @@ func (w *Worker) Restore(all []Restore, done func(w *Worker, c *Copy, owner uint
 					done(to, r.Copy, owner, ok)
 				}
 			}
-			if to == w && n == len(all) {
-				take()
-			} else if !to.Post(take) {
+			if !to.Post(take) { // never at once: the caller may be in the middle of a datagram, or hold locks of the cluster
 				for _, r := range now {
 					done(w, r.Copy, 0, false)
 				}
