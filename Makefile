@@ -54,7 +54,7 @@ differential: ## the kernel data path against package steer on FRAMES random pac
 	@.ci/deps go
 	WEIR_ROOT=1 FRAMES=$(FRAMES) $(GO) test -count=1 -timeout 60m -run TestRootDifferential -v ./internal/datapath/ebpf ./internal/turn/kernelrelay
 
-.PHONY: help demo build image manifests kubelab check test lint vulnerabilities fmt generate fuzz mutate bench install clean
+.PHONY: help demo build image manifests kubelab conformance check test lint vulnerabilities fmt generate fuzz mutate bench install clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -74,6 +74,12 @@ manifests: ## deploy/*-manifests.yaml from the charts deploy/coap and deploy/ope
 
 kubelab: ## the control plane of Kubernetes that tests run, built once into the cache
 	@.ci/deps go kubelab
+
+REPORT ?= docs/conformance/gateway-api-v1.6.3.yaml
+
+conformance: ## the Gateway API's own suite for UDP and TCP, through the kernel data path, with its report in REPORT; needs root
+	@.ci/deps go conformance
+	WEIR_ROOT=1 WEIR_CONFORMANCE=$(abspath $(REPORT)) $(GO) test -count=1 -timeout 20m -tags conformance -run TestRootConformance -v ./internal/cli/operator
 
 demo: build ## balance real DTLS sessions on this machine for half a minute, with a report in bin/demo.html (ARGS="--clients 50")
 	bin/weir demo --report bin/demo.html $(ARGS)

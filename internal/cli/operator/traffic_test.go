@@ -84,7 +84,7 @@ type edge struct {
 	client *netlab.Host
 }
 
-func newEdge(t *testing.T) *edge {
+func newEdge(t *testing.T, kubelet kubetest.KubeletOptions, slots int, pool string) *edge {
 	topology := netlab.Topology{Name: "edge", Namespaces: []netlab.Namespace{
 		{Name: "control", Forward: true, Bridges: []netlab.Bridge{{Name: "pods", Addresses: netlab.Prefixes("10.77.255.1/16")}}},
 		{Name: "client", Routes: []netlab.Route{{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr("10.78.0.1")}}},
@@ -93,7 +93,7 @@ func newEdge(t *testing.T) *edge {
 		B: netlab.End{Namespace: "client", Name: "eth0", Addresses: netlab.Prefixes("10.78.0.2/24")},
 	}}}
 	var pods []kubetest.Slot
-	for i := range 4 {
+	for i := range slots {
 		name, address := fmt.Sprintf("pod%d", i), fmt.Sprintf("10.77.0.%d", 10+i)
 		topology.Namespaces = append(topology.Namespaces, netlab.Namespace{Name: name, Routes: []netlab.Route{{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr("10.77.255.1")}}})
 		topology.Links = append(topology.Links, netlab.Link{
@@ -114,9 +114,10 @@ func newEdge(t *testing.T) *edge {
 	clitest.Must(t, os.WriteFile(file, []byte("services: []\n"), 0o600))
 	balancer := clitest.StartIn(t, control, "balancer", "lb", "run", "-c", file, "--datapath", "ebpf", "--hook", "tcx",
 		"--interface", "outside,pods", "--pin-path", filepath.Join(netlabtest.BPFFS(t), "edge"), "--metrics", "")
-	clitest.StartIn(t, control, "operator", "operator", "--kubeconfig", e.plane.Kubeconfig(), "--address-pool", "192.0.2.0/29",
+	clitest.StartIn(t, control, "operator", "operator", "--kubeconfig", e.plane.Kubeconfig(), "--address-pool", pool,
 		"--config-out", file, "--balancer", "unix:"+balancer.Socket, "--metrics", "")
-	e.plane.Kubelet(echoImage(t), pods)
+	kubelet.Slots = pods
+	e.plane.KubeletOf(kubelet)
 	return e
 }
 
@@ -231,7 +232,7 @@ func (e *edge) answers(network, address string, want map[string]bool) {
 func TestRootGatewayTraffic(t *testing.T) {
 	clitest.TakesSeconds(t)
 	netlabtest.Root(t)
-	e := newEdge(t)
+	e := newEdge(t, kubetest.KubeletOptions{Image: echoImage(t)}, 4, "192.0.2.0/29")
 	clitest.Must(t, e.plane.Apply("default", []byte(example), false))
 	address := e.gateway()
 	pods := e.ready(2)

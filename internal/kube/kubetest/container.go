@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -52,8 +53,12 @@ func (k *Kubelet) prepare(r *Container) error {
 		return err
 	}
 	args := []string{"--uts", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", enter, "sh", root, r.pod.Name, r.user()}
-	args = append(append(append(append(args, mounts...), "--"), container.Command...), container.Args...)
-	if len(container.Command) == 0 {
+	command := container.Command
+	if program := k.program(container.Image); len(command) == 0 && program != "" {
+		command = []string{program}
+	}
+	args = append(append(append(append(args, mounts...), "--"), command...), container.Args...)
+	if len(command) == 0 {
 		return fmt.Errorf("container %s: write its command: the entry point of the image is not read", container.Name)
 	}
 	r.cmd = exec.Command("unshare", args...)
@@ -93,7 +98,13 @@ func (k *Kubelet) volume(r *Container, name, at string) error {
 			if err != nil {
 				return err
 			}
-			return files(at, values)
+			return files(at, selected(values, v.Secret.Items))
+		case v.ConfigMap != nil:
+			values, err := k.texts(r, v.ConfigMap.Name)
+			if err != nil {
+				return err
+			}
+			return files(at, selected(values, v.ConfigMap.Items))
 		case v.Projected != nil:
 			return k.account(r, at)
 		}
@@ -121,6 +132,52 @@ func (k *Kubelet) data(r *Container, plural, name string) (map[string][]byte, er
 	}
 	err := k.plane.Get("/api/v1/namespaces/"+r.pod.Namespace+"/"+plural+"/"+name, &object)
 	return object.Data, err
+}
+
+// texts reads a ConfigMap.
+func (k *Kubelet) texts(r *Container, name string) (map[string][]byte, error) {
+	var object corev1.ConfigMap
+	err := k.plane.Get("/api/v1/namespaces/"+r.pod.Namespace+"/configmaps/"+name, &object)
+	values := map[string][]byte{}
+	for key, text := range object.Data {
+		values[key] = []byte(text)
+	}
+	return values, err
+}
+
+// selected are the items of a volume, by their paths; without items all values.
+func selected(values map[string][]byte, items []corev1.KeyToPath) map[string][]byte {
+	if len(items) == 0 {
+		return values
+	}
+	chosen := map[string][]byte{}
+	for _, item := range items {
+		chosen[item.Path] = values[item.Key]
+	}
+	return chosen
+}
+
+// program is the command of an image: that of the last part of its name, without the tag.
+func (k *Kubelet) program(image string) string {
+	name, _, _ := strings.Cut(filepath.Base(image), ":")
+	return k.options.Programs[name]
+}
+
+// listens says whether any socket is bound in the Pod's network namespace.
+func (r *Container) listens() bool {
+	r.mu.Lock()
+	pid, err := r.first()
+	r.mu.Unlock()
+	if err != nil {
+		return false
+	}
+	for _, protocol := range []string{"tcp", "tcp6", "udp", "udp6"} {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, protocol))
+		if err == nil && strings.Count(string(text), "\n") > 1 {
+			return true
+		}
+	}
+	return false
 }
 
 func files(directory string, values map[string][]byte) error {

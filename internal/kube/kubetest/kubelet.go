@@ -37,9 +37,10 @@ const hostAddress = "10.77.255.1"
 // Kubelet runs every Pod of the API server as a process in a slot that is free. It is little more than what tests need: one container,
 // environment, volumes of Secrets, tokens and empty directories, the readiness probe, restarts, and deletion with its grace.
 type Kubelet struct {
-	t     testing.TB
-	plane *ControlPlane
-	image string // directory of the unpacked image
+	t       testing.TB
+	plane   *ControlPlane
+	image   string // directory of the unpacked image
+	options KubeletOptions
 
 	mu      sync.Mutex
 	free    []Slot                // the one that has been free for longest first
@@ -64,10 +65,27 @@ type Container struct {
 	seen    string // the status that was written last
 }
 
+// KubeletOptions say what a kubelet runs.
+type KubeletOptions struct {
+	Image string // directory of the unpacked image, of which all Pods run
+	Slots []Slot
+	// Programs are the commands of containers that have none, by the last part of the name of their image.
+	Programs map[string]string
+	// MaxGrace is how long a process may take to end, whatever its Pod says; 0: as long as that.
+	MaxGrace time.Duration
+	// Listening: a container without a readiness probe is ready once it has a socket.
+	Listening bool
+}
+
 // Kubelet starts a kubelet with slots that runs every image from an unpacked one, until the test ends.
 func (c *ControlPlane) Kubelet(image string, slots []Slot) *Kubelet {
+	return c.KubeletOf(KubeletOptions{Image: image, Slots: slots})
+}
+
+// KubeletOf starts a kubelet, until the test ends.
+func (c *ControlPlane) KubeletOf(o KubeletOptions) *Kubelet {
 	k := &Kubelet{
-		t: c.t, plane: c, image: image, free: slices.Clone(slots), running: map[string]*Container{}, stop: make(chan struct{}), stopped: make(chan struct{}),
+		t: c.t, plane: c, options: o, image: o.Image, free: slices.Clone(o.Slots), running: map[string]*Container{}, stop: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	if err := c.Apply("", []byte("apiVersion: v1\nkind: Node\nmetadata: {name: "+node+"}\n"), false); err != nil {
 		c.t.Fatal(err)
@@ -253,7 +271,11 @@ func (k *Kubelet) end(pod *corev1.Pod, r *Container) error {
 		case <-r.ended:
 		default:
 			if !r.ending {
-				r.ending, r.killAt = true, time.Now().Add(time.Duration(*pod.DeletionGracePeriodSeconds)*time.Second)
+				grace := time.Duration(*pod.DeletionGracePeriodSeconds) * time.Second
+				if k.options.MaxGrace > 0 {
+					grace = min(grace, k.options.MaxGrace)
+				}
+				r.ending, r.killAt = true, time.Now().Add(grace)
 				return r.signal(syscall.SIGTERM)
 			}
 			if time.Now().After(r.killAt) {
@@ -295,7 +317,7 @@ func (k *Kubelet) forget(pods []corev1.Pod) {
 // report writes the Pod's status if it has changed.
 func (k *Kubelet) report(pod *corev1.Pod, r *Container) error {
 	ready := corev1.ConditionFalse
-	if r.ready() {
+	if r.ready() && (!k.options.Listening || r.listens()) {
 		ready = corev1.ConditionTrue
 	}
 	now := fmt.Sprint(r.started, ready, r.Slot.Address)

@@ -1,0 +1,16 @@
+// Command coredns is CoreDNS with the plugins that the conformance suite's manifests use.
+package main
+
+import (
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/coremain"
+	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/forward"
+	_ "github.com/coredns/coredns/plugin/log"
+	_ "github.com/coredns/coredns/plugin/whoami"
+)
+
+func main() {
+	dnsserver.Directives = []string{"errors", "log", "whoami", "forward"}
+	coremain.Run()
+}
