@@ -60,7 +60,7 @@ __noinline int make_reset(ctx_t *ctx, struct pkt *p)
 	__u64 rest, pseudo;
 	__u8 macs[12];
 
-	if (!p || p->tcp_flags & FLAG_RST || p->first || ctx_load(ctx, 0, macs, 12) || macs[0] & 1)
+	if (!p || p->tcp_flags & FLAG_RST || p->first || p->cut || ctx_load(ctx, 0, macs, 12) || macs[0] & 1)
 		return 0;
 	ip = p->version == 4 ? IP4_LEN : IP6_LEN;
 	if (p->l4 != p->l3 + ip || p->payload > p->end || ctx_load(ctx, p->l4, &in, 12))
