@@ -1,14 +1,21 @@
 package turn
 
 import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha1"
+	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/pion/turn/v5"
 
@@ -136,5 +143,70 @@ func TestTurnAuthUsage(t *testing.T) {
 		if _, err := clitest.Execute(t, append([]string{"turn", "auth"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", args, err, want)
 		}
+	}
+}
+
+// A tunnel through a gateway that is named as in Kubernetes has the address and the credentials of its configuration, and follows a change
+// of the secret.
+func TestTurnCatLooksUpItsGateway(t *testing.T) {
+	service, at, health := newConfigService(t), netlabtest.UDPAddress(t), clitest.FreeTCP(t)
+	config := strings.Replace(stunnerConfig(at, health, "127.0.0.1"), `"routes":`, fmt.Sprintf(`"public_address":%q,"public_port":%d,"routes":`, at.Addr(), at.Port()), 1)
+	service.set(config)
+	g := startStunnerd(t, at.String(), "-w", "-c", service.address, "-i", "media/udp", "--health-address", "", "--no-supervisor")
+	g.until("it is ready", func(s *v1.TurnStatus) bool { return s.Ready })
+	echo := clitest.UDPEcho(t)
+	cat := func(args ...string) (string, error) {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], append([]string{"turn", "cat", "-"}, args...)...)
+		cmd.Stdin = strings.NewReader("hello\n")
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	out, err := cat("k8s://media/udp:udp", "udp://"+echo, "--discovery", service.address)
+	if err != nil || !strings.Contains(out, "hello") || strings.Contains(out, flowPassword) {
+		t.Errorf("%v: %s", err, out)
+	}
+	for _, c := range []struct{ gateway, want string }{
+		{"k8s://media/udp:other", "no listener with a public address"}, {"k8s:///udp:udp", discovery.ErrNotFound.Error()}, {"k8s://media/udp", "write k8s://NAMESPACE/GATEWAY:LISTENER"},
+	} {
+		if out, err := cat(c.gateway, "udp://"+echo, "--discovery", service.address); err == nil || !strings.Contains(out, c.want) {
+			t.Errorf("%s: %v: %s", c.gateway, err, out)
+		}
+	}
+}
+
+// A configuration is read again for a session that begins later, and the last one counts while the service is away.
+func TestCredentialsAreLookedUpAgain(t *testing.T) {
+	secret, failing, reads := "one", false, 0
+	g := &clusterGateway{ttl: time.Hour, user: "u", read: func(context.Context) ([]byte, error) {
+		if reads++; failing {
+			return nil, errors.New("away")
+		}
+		return []byte(`{"admin":{"name":"n/g"},"auth":{"type":"ephemeral","credentials":{"secret":"` + secret + `"}},"listeners":[{"name":"n/g/l","public_address":"192.0.2.1"}]}`), nil
+	}}
+	g.gateway.Namespace, g.gateway.Name, g.gateway.Listener = "n", "g", "l"
+	start := time.Now()
+	issued, err := g.look(t.Context(), start)
+	clitest.Must(t, err)
+	if issued.URIs[0] != "turn:192.0.2.1:3478?transport=udp" {
+		t.Errorf("%+v", issued)
+	}
+	valid := func(secret string, after time.Duration) bool {
+		t.Helper()
+		c, err := g.credentials(start.Add(after))
+		clitest.Must(t, err)
+		mac := hmac.New(sha1.New, []byte(secret))
+		mac.Write([]byte(c.User))
+		return strings.HasSuffix(c.User, ":u") && !c.Expires.IsZero() && c.Password == base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	}
+	secret = "two"
+	if !valid("one", time.Second) || reads != 1 {
+		t.Errorf("at once: %d reads", reads)
+	}
+	if !valid("two", lookAgain) || reads != 2 {
+		t.Errorf("later: %d reads", reads)
+	}
+	failing = true
+	if !valid("two", 2*lookAgain) || reads != 3 {
+		t.Errorf("while the service is away: %d reads", reads)
 	}
 }

@@ -39,6 +39,8 @@ type turnCatFlags struct {
 	credentials            string
 	ttl                    time.Duration
 	ca                     string
+	discovery              string // of a gateway in Kubernetes
+	kubeconfig, context    string
 	log                    string
 	verbose, quiet, json   bool
 }
@@ -54,7 +56,8 @@ Every local client gets an allocation of its own at the server; what it sends go
 
 LISTEN    udp://IP:PORT, tcp://IP:PORT, unix://PATH, or - (also file://stdin) for standard input and output
 TURN-URI  turn://USER:PASSWORD@HOST:PORT?transport=udp|tcp|tls|dtls, or as RFC 7065 writes it turn:HOST:PORT?transport=udp|tcp and
-          turns:HOST:PORT?transport=tcp|udp (TLS, DTLS). Ports 3478, for turns 5349. k8s:// comes with the Kubernetes operator.
+          turns:HOST:PORT?transport=tcp|udp (TLS, DTLS). Ports 3478, for turns 5349.
+          Or k8s://NAMESPACE/GATEWAY:LISTENER, whose address and credentials are looked up in the cluster.
 PEER      udp://HOST:PORT, IPv4 or IPv6, or tcp://HOST:PORT (RFC 6062; needs a stream in front and a server over TCP or TLS)
 
 TCP, Unix sockets and standard input are byte streams: towards a UDP peer each read is one datagram of at most --mtu bytes, so on a
@@ -65,7 +68,8 @@ Credentials come from the first of: --credentials, --secret (or ` + envTurnSecre
 ` + envTurnUser + ` and ` + envTurnPassword + `), the TURN-URI. The server is tried first: a wrong password ends the command with exit code 1. When
 the server goes away later, sessions are made again with growing pauses; what clients send meanwhile is dropped and counted.
 Ctrl-C or SIGTERM gives every allocation back.`,
-		Example: `  weir turn cat udp://127.0.0.1:9000 'turn://user1:passwd1@192.0.2.1:3478?transport=udp' udp://10.0.0.5:5000
+		Example: `  weir turn cat udp://127.0.0.1:9000 k8s://media/udp-gateway:udp-listener udp://10.0.0.5:5000
+  weir turn cat udp://127.0.0.1:9000 'turn://user1:passwd1@192.0.2.1:3478?transport=udp' udp://10.0.0.5:5000
   weir turn cat - turn:192.0.2.1 udp://10.0.0.5:5000 --user user1 --password passwd1
   weir turn cat udp://:9000 turns:turn.example.org udp://media.internal:5000 --credentials ice.json
   weir turn cat udp://:9000 turn://192.0.2.1:3478 udp://10.0.0.5:5000 --secret my-shared-secret --auth-ttl 1h
@@ -84,6 +88,9 @@ Ctrl-C or SIGTERM gives every allocation back.`,
 	flags.BoolVarP(&c.Insecure, "insecure", "i", false, "take any certificate")
 	cli.OldShorthand(cmd, "i", "insecure") // STUNner's turncat has this shorthand; it means --interface in other commands
 	flags.StringVar(&f.ca, "ca", "", "PEM file of the authorities to trust instead of the system's")
+	flags.StringVar(&f.discovery, "discovery", "", "of k8s://: config discovery service, HOST:PORT, http://HOST:PORT, https://HOST:PORT (default $"+envServiceAddress+", else looked up at the API server)")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "of k8s://: file that names the API server and the credential (default $KUBECONFIG, ~/.kube/config, else the Pod's service account)")
+	flags.StringVar(&f.context, "context", "", "of k8s://: context of the kubeconfig (default its current one)")
 	f.addTunnel(flags)
 	flags.StringVarP(&f.log, "log", "l", "text", "text or json, or a level as STUNner writes it, such as all:DEBUG")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log every session")
@@ -119,6 +126,11 @@ func (f *turnCatFlags) addTunnel(flags *pflag.FlagSet) {
 func runTurnCat(cmd *cobra.Command, f *turnCatFlags, args []string) error {
 	if err := f.parse(args); err != nil {
 		return cli.UsageError(err)
+	}
+	if turncat.IsGateway(args[1]) {
+		if err := f.lookUp(cmd.Context(), args[1]); err != nil {
+			return err
+		}
 	}
 	screen := &catScreen{Live: terminal.NewLive(cmd.ErrOrStderr()), quiet: f.quiet}
 	log, err := f.logger(screen)
@@ -158,8 +170,14 @@ func (f *turnCatFlags) parse(args []string) (err error) {
 	if c.Listen, err = turncat.ParseListen(args[0]); err != nil {
 		return err
 	}
-	if c.Server, err = turncat.ParseServer(args[1]); err != nil {
+	if turncat.IsGateway(args[1]) { // its address is looked up later
+		if _, err := turncat.ParseGateway(args[1]); err != nil {
+			return err
+		}
+	} else if c.Server, err = turncat.ParseServer(args[1]); err != nil {
 		return err
+	} else if f.discovery != "" || f.kubeconfig != "" || f.context != "" {
+		return errors.New("--discovery, --kubeconfig and --context belong to a gateway in Kubernetes: k8s://NAMESPACE/GATEWAY:LISTENER")
 	}
 	if c.Peer, err = turncat.ParsePeer(args[2]); err != nil {
 		return err

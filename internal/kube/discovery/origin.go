@@ -123,6 +123,9 @@ func validName(name string) bool {
 	}) < 0
 }
 
+// Path is where a service has the configuration of that name.
+func Path(id ID) string { return id.path() }
+
 // path is where a service has the configuration.
 func (id ID) path() string {
 	path := apiPath

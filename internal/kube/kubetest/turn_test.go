@@ -237,6 +237,7 @@ func TestRootTurnOperator(t *testing.T) {
 		}
 	}
 	c.credentials("pass-1")
+	c.looksUp()
 	c.hostile()
 	c.roll()
 	c.scale()
@@ -269,6 +270,26 @@ func (c *turnCluster) credentials(password string) {
 	address := c.gateway("udp-gateway").Status.Addresses[0].Value
 	if status, text := get("key-of-the-application"); status != http.StatusOK || !strings.Contains(text, password) || !strings.Contains(text, address) {
 		c.t.Errorf("credentials: %d %s", status, text)
+	}
+}
+
+// looksUp sends through a gateway that is named as in Kubernetes: its address and credentials come from the config discovery service of the
+// operator, through the API server.
+func (c *turnCluster) looksUp() {
+	c.t.Helper()
+	for _, listener := range []string{"udp-listener", "tcp-listener"} {
+		if out := c.cat("k8s://media/udp-gateway:" + listener + "' --kubeconfig '" + c.plane.Kubeconfig()); !strings.Contains(out, "through the gateway") {
+			c.t.Errorf("%s: %s\n%s", listener, out, c.output("weir-system"))
+		} else if strings.Contains(out, "pass-1") {
+			c.t.Errorf("a password in the output: %s", out)
+		}
+	}
+	for uri, want := range map[string]string{
+		"k8s://media/udp-gateway:none": "no listener", "k8s://media/none:udp-listener": "the service has no such configuration",
+	} {
+		if out := c.cat(uri + "' --kubeconfig '" + c.plane.Kubeconfig()); !strings.Contains(out, want) {
+			c.t.Errorf("%s: %s", uri, out)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -121,6 +122,8 @@ type server struct {
 	Credential string   `json:"credential"`
 	URLs       []string `json:"urls"`
 	Username   string   `json:"username"`
+
+	ephemeral bool
 }
 
 // refusal is an answer without credentials.
@@ -160,6 +163,31 @@ func (s *Service) refuse(w http.ResponseWriter, no refusal) {
 	s.mu.Unlock()
 	w.Header().Set("Cache-Control", "no-store")
 	http.Error(w, no.text, no.status)
+}
+
+// Issued are credentials, and where clients find the listeners for which they are.
+type Issued struct {
+	Username, Password string
+	URIs               []string  // as of RFC 7065
+	Expires            time.Time // zero: they do not
+}
+
+// ErrNone is in the error of Credentials if no listener fits.
+var ErrNone = errors.New("no listener with a public address and with authentication fits")
+
+// Credentials are those for a listener of a gateway, with ephemeral authentication for ttl.
+func (s *Service) Credentials(namespace, gateway, listener, username string, ttl time.Duration) (i Issued, err error) {
+	q := question{username: username, ttl: ttl, key: s.options.Key, namespace: namespace, gateway: gateway, listener: listener}
+	servers, no := s.servers(&q)
+	if no != nil {
+		return i, fmt.Errorf("%s/%s:%s: %w", namespace, gateway, listener, ErrNone)
+	}
+	one := &servers[0]
+	i = Issued{Username: one.Username, Password: one.Credential, URIs: one.URLs}
+	if one.ephemeral {
+		i.Expires = s.options.Now().Add(ttl)
+	}
+	return i, nil
 }
 
 // turn is the answer of the draft: of one gateway.
@@ -205,11 +233,12 @@ func (s *Service) servers(q *question) (all []server, no *refusal) {
 		if len(one.URLs) == 0 || c.kind == authNone {
 			continue
 		}
+		one.ephemeral = c.kind == authEphemeral
 		one.Username, one.Credential = c.credentials(q, s.options.Now())
 		all = append(all, one)
 	}
 	if len(all) == 0 {
-		return nil, &refusal{http.StatusNotFound, "no listener with a public address and with authentication fits"}
+		return nil, &refusal{http.StatusNotFound, ErrNone.Error()}
 	}
 	s.stats.Issued++
 	return all, nil

@@ -45,8 +45,40 @@ func (s Server) String() string {
 	return "turn://" + net.JoinHostPort(s.Host, strconv.Itoa(int(s.Port))) + "?transport=" + string(s.Transport)
 }
 
-// ErrKubernetes is returned for the k8s:// forms of a TURN server.
-var ErrKubernetes = errors.New("k8s:// addresses come with the Kubernetes operator; write turn://USER:PASSWORD@HOST:PORT?transport=udp")
+// Gateway is a listener of a gateway in Kubernetes.
+type Gateway struct{ Namespace, Name, Listener string }
+
+// IsGateway reports whether a TURN server is written as one in Kubernetes.
+func IsGateway(text string) bool {
+	scheme, _, _ := strings.Cut(text, ":")
+	return strings.EqualFold(scheme, "k8s")
+}
+
+// ParseGateway reads k8s://NAMESPACE/GATEWAY:LISTENER, or k8s:///GATEWAY:LISTENER in the namespace default.
+func ParseGateway(text string) (Gateway, error) {
+	wrong := errors.New("gateway in Kubernetes: write k8s://NAMESPACE/GATEWAY:LISTENER, or k8s:///GATEWAY:LISTENER in the namespace default")
+	_, rest, _ := strings.Cut(text, "://")
+	namespace, rest, _ := strings.Cut(rest, "/")
+	name, listener, _ := strings.Cut(rest, ":")
+	if namespace == "" {
+		namespace = "default"
+	}
+	if !IsGateway(text) || len(text) > maxAddressBytes {
+		return Gateway{}, wrong
+	}
+	for _, part := range []string{namespace, name, listener} {
+		if part == "" || strings.Trim(part, "abcdefghijklmnopqrstuvwxyz0123456789-.") != "" {
+			return Gateway{}, wrong
+		}
+	}
+	return Gateway{namespace, name, listener}, nil
+}
+
+// String is the gateway as it is written.
+func (g Gateway) String() string { return "k8s://" + g.Namespace + "/" + g.Name + ":" + g.Listener }
+
+// ErrKubernetes is returned by ParseServer for the k8s:// forms of a TURN server, which only ParseGateway reads.
+var ErrKubernetes = errors.New("k8s:// is a gateway in Kubernetes, whose address and credentials are looked up; write turn://USER:PASSWORD@HOST:PORT?transport=udp")
 
 // ParseServer reads turn://user:password@host:port?transport=udp|tcp|tls|dtls as STUNner writes it (default port 3478), and
 // turn:host:port?transport=udp|tcp and turns:host:port?transport=tcp|udp of RFC 7065, where turns is TLS over TCP or DTLS over UDP

@@ -43,13 +43,22 @@ func TestParseServer(t *testing.T) {
 		"turn:host?ttl=3":               "only transport",
 		"turn://:p@host":                "USER:PASSWORD",
 		"turn://u%zz:secret@host":       "USER:PASSWORD",
-		"k8s://stunner/gw:udp-listener": "Kubernetes operator",
-		"k8s:///gw:udp-listener":        "Kubernetes operator",
+		"k8s://stunner/gw:udp-listener": "looked up",
+		"k8s:///gw:udp-listener":        "looked up",
 		"turn:" + strings.Repeat("a", maxAddressBytes): "too many",
 	} {
 		_, err := ParseServer(text)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v; want something with %q, without the password", text, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"k8s://media/gw:udp-1": "k8s://media/gw:udp-1", "K8S:///gw:l": "k8s://default/gw:l", "k8s://a/b.c:d": "k8s://a/b.c:d",
+		"k8s://a/b": "", "k8s:///:l": "", "k8s://a/b/c:d": "", "k8s://a/b:c:d": "", "k8s://a/b:c?x": "", "k8s:": "", "turn://a/b:c": "", "k8s://A/b:c": "",
+		"k8s://a/" + strings.Repeat("b", maxAddressBytes) + ":c": "",
+	} {
+		if g, err := ParseGateway(text); err == nil != (want != "") || err == nil && g.String() != want {
+			t.Errorf("%.60s: %v, %v", text, g, err)
 		}
 	}
 	if _, err := ParseServer("k8s://a/b:c"); !errors.Is(err, ErrKubernetes) {
