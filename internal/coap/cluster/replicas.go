@@ -53,8 +53,8 @@ type replicas struct {
 
 // process is what is known of another node's present process.
 type process struct {
-	boot  uint64
-	heard time.Duration
+	boot     uint64
+	received time.Duration
 }
 
 // Times of the greetings, by which nodes know each other's processes.
@@ -243,11 +243,11 @@ func (r *replicas) greet(w *engine.Worker, now time.Duration) {
 // peersLocked are the other nodes whose processes are known.
 func (r *replicas) peersLocked(view *view, now time.Duration) (all []replica.Peer) {
 	for id, p := range r.peers {
-		if now-p.heard > rememberFor {
+		if now-p.received > rememberFor {
 			delete(r.peers, id)
 			continue
 		}
-		up := now-p.heard < presentFor && view.byID[id].keys() != nil
+		up := now-p.received < presentFor && view.byID[id].keys() != nil
 		all = append(all, replica.Peer{Process: replica.Process{Node: id, Boot: p.boot}, Up: up})
 	}
 	return all

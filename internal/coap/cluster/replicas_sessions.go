@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"slices"
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/cluster/replica"
@@ -90,8 +91,8 @@ func (r *replicas) restore(w *engine.Worker, restored []replica.Restored) {
 	r.mu.Lock()
 	for i := range restored {
 		s := &restored[i]
-		if c := r.copies[s.Number]; c != nil {
-			all = append(all, engine.Restore{Copy: c, Start: s.Start})
+		if c := r.copies[s.Number]; c != nil { // another worker may wipe it once the lock is given back
+			all = append(all, engine.Restore{Copy: c, Static: slices.Clone(c.Static), Changing: slices.Clone(c.Changing), Start: s.Start})
 		}
 	}
 	r.mu.Unlock()

@@ -9,8 +9,9 @@ const restoredAtOnce = 256
 
 // Restore is a session of a process that has ended, which goes on here.
 type Restore struct {
-	Copy  *Copy
-	Start uint64 // next sequence number
+	Copy             *Copy
+	Static, Changing []byte // those of Copy, which others may wipe meanwhile; Restore wipes Static
+	Start            uint64 // next sequence number
 }
 
 // Restore makes sessions of copies, each on the worker of its connection id, and calls done there for each one. They have Copies that the Replicator
@@ -19,7 +20,7 @@ func (w *Worker) Restore(all []Restore, done func(w *Worker, c *Copy, owner uint
 	parts := make([][]Restore, max(1, len(w.workers)))
 	for _, r := range all {
 		to := w.id
-		if state, _, err := parseCopy(r.Copy.Static, r.Copy.Changing, w.now); err == nil {
+		if state, _, err := parseCopy(r.Static, r.Changing, w.now); err == nil {
 			if i, ok := w.cfg.CIDs.worker(state.ReadCID, len(w.workers)); ok {
 				to = i
 			}
@@ -40,6 +41,7 @@ func (w *Worker) Restore(all []Restore, done func(w *Worker, c *Copy, owner uint
 			}
 			if !to.Post(take) { // never at once: the caller may be in the middle of a datagram, or hold locks of the cluster
 				for _, r := range now {
+					clear(r.Static)
 					done(w, r.Copy, 0, false)
 				}
 			}
@@ -49,10 +51,11 @@ func (w *Worker) Restore(all []Restore, done func(w *Worker, c *Copy, owner uint
 
 // restoreCopy enters a session. owner is that of its connection id.
 func (w *Worker) restoreCopy(r Restore) (owner uint32, ok bool) {
+	defer clear(r.Static)
 	if r.Copy.Life != w.copying.life {
 		return 0, false
 	}
-	state, rest, err := parseCopy(r.Copy.Static, r.Copy.Changing, w.now)
+	state, rest, err := parseCopy(r.Static, r.Changing, w.now)
 	if err != nil || len(state.ReadCID) == 0 {
 		return 0, false
 	}
