@@ -66,7 +66,7 @@ func (o Origin) String() string {
 	return o.base
 }
 
-// private reports whether nobody else reads what is sent there: over TLS, a Unix socket, or to a loopback address.
+// private reports whether what is sent there cannot be read on its way: over TLS, a Unix socket, or to a loopback address.
 func (o Origin) private() bool {
 	if o.socket != "" || strings.HasPrefix(o.base, "https:") {
 		return true
