@@ -21,14 +21,16 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 const prefix = "weir-scratch-" // short: Unix sockets, of at most 107 bytes, lie within
 
-// Dir is a temporary directory of this process.
+// Dir is a temporary directory of this process, locked until Remove or the end of the process.
 type Dir struct {
 	Path string
-	lock *os.File
+	lock int // a file descriptor, not an os.File: that one is closed when nothing refers to it any more
 }
 
 // New makes a directory below os.TempDir, for this user alone, after it has swept what dead processes of this user left.
@@ -41,9 +43,14 @@ func New() (*Dir, error) {
 		if err != nil {
 			return nil, fmt.Errorf("make a temporary directory: %w", err)
 		}
-		lock, err := hold(path, 0)
+		dir, err := hold(path, 0)
 		if err == nil {
-			return &Dir{Path: path, lock: lock}, nil
+			var lock int
+			lock, err = unix.FcntlInt(dir.Fd(), unix.F_DUPFD_CLOEXEC, 0) // has the lock, too
+			dir.Close()
+			if err == nil {
+				return &Dir{Path: path, lock: lock}, nil
+			}
 		}
 		if !errors.Is(err, fs.ErrNotExist) { // else another sweep was faster than our lock
 			return nil, errors.Join(err, os.RemoveAll(path))
@@ -54,7 +61,10 @@ func New() (*Dir, error) {
 // Remove deletes the directory with all in it. A second call does nothing.
 func (d *Dir) Remove() error {
 	err := os.RemoveAll(d.Path)
-	d.lock.Close() // after the removal: a sweep does not come between
+	if d.lock >= 0 {
+		_ = unix.Close(d.lock) // after the removal: a sweep does not come between
+	}
+	d.lock = -1
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -37,6 +38,31 @@ func exists(t *testing.T, path string) bool {
 		t.Fatal(err)
 	}
 	return err == nil
+}
+
+// A directory whose Dir nothing refers to any more stays until the process ends.
+func TestForgottenDirStays(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	path := func() string {
+		dir, err := New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return dir.Path
+	}()
+	for range 3 {
+		runtime.GC()
+	}
+	other, err := New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !exists(t, path) {
+		t.Error("it was removed as if its process had ended")
+	}
+	if err := errors.Join(other.Remove(), other.Remove()); err != nil {
+		t.Error(err)
+	}
 }
 
 // What a killed process left is gone after the next start; what a living one has, and what is not ours, stays.
