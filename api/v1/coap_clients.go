@@ -142,6 +142,7 @@ type CoAPBenchStats struct {
 	Rebinds         uint64 `json:"rebinds"`          // changes of a client's source port
 	Moves           uint64 `json:"moves"`            // of those, to another source address
 	PathChallenges  uint64 `json:"path_challenges"`  // of the server, answered, after a change of address (RFC 9853)
+	Echoes          uint64 `json:"echoes"`           // repetitions of requests with the Echo option that the server demanded (RFC 9175); also in sent
 	FirstBlocks     uint64 `json:"first_blocks"`     // answers of which only the first block was taken (RFC 7959)
 	Refused         uint64 `json:"refused"`          // datagrams the kernel or the server's host refused (nothing listens, no buffer)
 	Stray           uint64 `json:"stray"`            // datagrams and records that belong to nothing (late duplicates, forgeries)

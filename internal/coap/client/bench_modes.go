@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -81,6 +82,8 @@ type progress struct {
 	observing  uint32        // 1 + count in the token of the registration; 0: none
 	round      uint32        // requests or notifications since the POST of a reverse mode
 	open       bool          // the round is not over
+	echo       []byte        // value of the Echo option that the server has demanded in this transfer (RFC 9175 section 2.3)
+	echoes     uint8         // how often the message in flight has been repeated with such a value
 	feed       feed
 }
 
@@ -94,7 +97,7 @@ type feed struct {
 // request makes the next message of a client's transfer, without its message id and token.
 func (w *worker) message(c *simulated) ([]byte, error) {
 	cfg := &w.b.cfg
-	if cfg.BlockSize == 0 && cfg.Mode != ModeObserve {
+	if cfg.BlockSize == 0 && cfg.Mode != ModeObserve && len(c.progress.echo) == 0 {
 		return w.sending[:copy(w.sending[:len(w.request)], w.request)], nil
 	}
 	p := &c.progress
@@ -131,6 +134,9 @@ func (w *worker) message(c *simulated) ([]byte, error) {
 			b.Uint(message.Size1, uint32(len(cfg.Payload)))
 		}
 	}
+	if len(p.echo) > 0 {
+		b.Option(message.Echo, p.echo)
+	}
 	b.Payload(payload)
 	return b.Bytes()
 }
@@ -157,6 +163,23 @@ func (b *bench) method() message.Code {
 		return message.GET
 	}
 	return message.POST
+}
+
+const maxEchoes = 3 // repetitions of a message with Echo options, each with another value
+
+// repeats takes a response and reports whether its message is to be sent again with the Echo option that the server demands (RFC 9175
+// section 2.3). A server that demands the value it was just sent refuses the request; one with ever new values is given up.
+func (c *simulated) repeats(m *message.Message) bool {
+	p := &c.progress
+	value, demanded := m.Option(message.Echo)
+	if !demanded || m.Code != message.Unauthorized || p.echoes == maxEchoes || p.echoes > 0 && bytes.Equal(value, p.echo) {
+		p.echoes = 0
+		return false
+	}
+	p.echo = append(p.echo[:0], value...)
+	p.echoes++
+	c.w.stats.Echoes++
+	return true
 }
 
 // goesOn takes a response and reports whether the transfer needs another message.

@@ -61,20 +61,25 @@ func (e *echo) read() int {
 }
 
 // answer takes the request in flight and hands the client its response, upon which it sends the next.
-func (e *echo) answer() {
+func (e *echo) answer() { e.respond(message.Changed, nil) }
+
+// respond answers with a code and, if it is not nil, an Echo option. It returns the request, which is valid until the next one.
+func (e *echo) respond(code message.Code, value []byte) (m message.Message) {
 	n := e.read()
 	var r record.Record
 	if _, err := record.Next(e.in[:n], 6, &r); err != nil {
 		e.t.Fatal(err)
 	}
 	_, payload, _, verdict := e.association.Open(e.scratch, &r)
-	var m message.Message
 	if verdict != record.Opened || message.Parse(payload, &m) != nil {
 		e.t.Fatalf("request: verdict %d", verdict)
 	}
 	head := e.association.HeadRoom()
 	var b message.Builder
-	b.Reset(e.out[head:head:head+512], message.Ack, message.Changed, m.ID, m.Token)
+	b.Reset(e.out[head:head:head+512], message.Ack, code, m.ID, m.Token)
+	if value != nil {
+		b.Option(message.Echo, value)
+	}
 	b.Payload(m.Payload)
 	reply, err := b.Bytes()
 	if err != nil {
@@ -86,6 +91,7 @@ func (e *echo) answer() {
 	}
 	e.w.now += time.Millisecond
 	e.w.clients[0].receive(datagram)
+	return m
 }
 
 func TestNoAllocationPerRequest(t *testing.T) {

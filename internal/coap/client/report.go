@@ -165,6 +165,9 @@ func (r *BenchResult) Print(w io.Writer) error {
 	if s.Notifications+s.Served+s.Blocks > 0 {
 		fmt.Fprintf(&b, "%d notifications received, %d requests answered or notifications sent, %d further blocks\n", s.Notifications, s.Served, s.Blocks)
 	}
+	if s.Echoes > 0 {
+		fmt.Fprintf(&b, "%d requests repeated with the Echo option that the server demanded\n", s.Echoes)
+	}
 	if s.FirstBlocks > 0 {
 		fmt.Fprintf(&b, "%d answers were longer than one message: their first block was taken\n", s.FirstBlocks)
 	}

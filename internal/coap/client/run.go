@@ -22,6 +22,7 @@ import (
 
 const (
 	maxRequest = 8192             // bytes of a request with its payload
+	echoRoom   = 3 + 40           // bytes of an Echo option with its header, in addition to maxRequest (RFC 9175 section 2.2.1)
 	staleAfter = 60 * time.Second // without a single response the load ends, unless it goes on after errors and has a duration
 	drainFor   = 10 * time.Second // how long answers are awaited after the duration is over
 	connectFor = 60 * time.Second // how long the first handshakes may take

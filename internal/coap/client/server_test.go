@@ -20,6 +20,7 @@ type peer struct {
 	silent   atomic.Bool   // answers nothing
 	code     atomic.Uint32 // message.Code of the answers
 	separate atomic.Bool
+	demand   func(m *message.Message) []byte // value of the Echo option that a request lacks; nil: it lacks none. For one goroutine
 }
 
 // serve answers one request datagram; nil: nothing to say.
@@ -30,7 +31,13 @@ func (p *peer) serve(in []byte) [][]byte {
 	}
 	p.requests.Add(1)
 	var b message.Builder
-	kind, id := message.Ack, m.ID
+	kind, id, code := message.Ack, m.ID, message.Code(p.code.Load())
+	var value []byte
+	if p.demand != nil {
+		if value = p.demand(&m); value != nil {
+			code = message.Unauthorized
+		}
+	}
 	var out [][]byte
 	if p.separate.Load() {
 		out = append(out, message.AppendEmpty(nil, message.Ack, m.ID))
@@ -39,8 +46,11 @@ func (p *peer) serve(in []byte) [][]byte {
 	if m.Type == message.Non {
 		kind, id = message.Non, m.ID^0x8000
 	}
-	b.Reset(make([]byte, 0, 512), kind, message.Code(p.code.Load()), id, m.Token)
+	b.Reset(make([]byte, 0, 512), kind, code, id, m.Token)
 	b.Uint(message.ContentFormat, uint32(message.Text))
+	if value != nil {
+		b.Option(message.Echo, value)
+	}
 	b.Payload([]byte("ip: 127.0.0.1\nnode-id: 1"))
 	reply, err := b.Bytes()
 	if err != nil {
@@ -70,7 +80,7 @@ func newPeer(t *testing.T, secure bool) *peer {
 	t.Cleanup(func() { conn.Close() })
 	p.uri = "coap://" + conn.LocalAddr().String() + "/context"
 	go func() {
-		buffer := make([]byte, 2048)
+		buffer := make([]byte, 2*maxRequest)
 		for {
 			n, from, err := conn.ReadFromUDPAddrPort(buffer)
 			if err != nil {

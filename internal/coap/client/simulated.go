@@ -161,6 +161,7 @@ func (c *simulated) send(intended time.Duration) {
 	}
 	w.move(c.socket)
 	c.progress.begun, c.progress.uploaded, c.progress.downloaded, c.progress.exponent = intended, 0, 0, w.b.exponent()
+	c.progress.echo, c.progress.echoes = c.progress.echo[:0], 0
 	c.transmitNext()
 }
 
@@ -260,7 +261,7 @@ func (c *simulated) answered(m *message.Message) {
 		w.delays.Silence = max(w.delays.Silence, w.now-w.answeredAt)
 	}
 	c.answeredAt, w.answeredAt = w.now, w.now
-	if c.goesOn(m) {
+	if c.repeats(m) || c.goesOn(m) {
 		c.transmitNext()
 		return
 	}

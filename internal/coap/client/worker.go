@@ -108,7 +108,7 @@ func newWorker(b *bench, first, count int) (*worker, error) {
 		random:  rand.New(rand.NewPCG(b.cfg.Seed, uint64(first))),
 		scratch: new(record.Scratch),
 		in:      make([]byte, udpio.MaxDatagram), out: make([]byte, 0, maxRequest),
-		sealing: make([]byte, record.MaxHeadRoom+maxRequest+record.MaxTailRoom),
+		sealing: make([]byte, record.MaxHeadRoom+maxRequest+echoRoom+record.MaxTailRoom),
 		tokens:  make([]uint64, batch),
 		rtt:     measure.NewLatency(), handshakes: measure.NewLatency(),
 		shared: report{spare: measure.NewLatency()},
@@ -125,7 +125,7 @@ func newWorker(b *bench, first, count int) (*worker, error) {
 		w.close()
 		return nil, err
 	}
-	w.sending = make([]byte, maxRequest)
+	w.sending = make([]byte, maxRequest+echoRoom)
 	share := 1
 	if b.cfg.Sockets == SocketsShared {
 		share = perSocket
