@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 
 	"github.com/spf13/pflag"
@@ -21,6 +22,8 @@ type l4Flags struct {
 	output   string
 	balancer string
 	token    string
+
+	listen, cert, key, nodeToken string // of the config discovery service
 }
 
 func (f *l4Flags) add(set *pflag.FlagSet) {
@@ -28,28 +31,67 @@ func (f *l4Flags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.output, "config-out", "", "file of the load balancer's configuration, which weir lb run on this machine follows")
 	set.StringVar(&f.balancer, "balancer", "", "admin address of that weir lb run, which says what it has applied, such as unix:/run/weir/lb.sock or 127.0.0.1:9180 (default that of weir lb run)")
 	set.StringVar(&f.token, "balancer-token-file", "", "file with the token that HOST:PORT of --balancer needs")
+	set.StringVar(&f.listen, "lb-discovery", "", "HOST:PORT of the config discovery service, in place of --config-out: load balancers of any number of nodes follow it with weir lb run --source (default nowhere)")
+	set.StringVar(&f.cert, "lb-discovery-tls-cert", "", "PEM file with the certificate of --lb-discovery, and those of its authorities")
+	set.StringVar(&f.key, "lb-discovery-tls-key", "", "PEM file with its private key")
+	set.StringVar(&f.nodeToken, "lb-discovery-token-file", "", "file with the bearer token that load balancers must have (default none)")
 }
 
-func (f *l4Flags) controller(log *slog.Logger) (c operator.Controller, err error) {
+func (f *l4Flags) controller(log *slog.Logger) (c operator.Controller, d *publish.Discovery, err error) {
 	o := l4.Options{}
 	for _, text := range f.pools {
 		pool, err := netip.ParsePrefix(text)
 		if err != nil {
-			return c, fmt.Errorf("--address-pool %q: write a prefix such as 192.0.2.0/24", text)
+			return c, nil, fmt.Errorf("--address-pool %q: write a prefix such as 192.0.2.0/24", text)
 		}
 		o.Pools = append(o.Pools, pool.Masked())
 	}
 	switch {
+	case f.listen != "":
+		d, err := f.discovery(log)
+		if err != nil {
+			return c, nil, err
+		}
+		return l4.Controller(l4.Options{Pools: o.Pools, Publisher: d}), d, nil
+	case f.cert+f.key+f.nodeToken != "":
+		return c, nil, errors.New("--lb-discovery-tls-cert, --lb-discovery-tls-key and --lb-discovery-token-file are about --lb-discovery; give it too")
 	case f.output != "":
 		balancer, err := f.client()
 		if err != nil {
-			return c, err
+			return c, nil, err
 		}
 		o.Publisher = publish.NewFile(l4.Plane, f.output, balancer.LBStatus, log)
 	case f.balancer != "":
-		return c, errors.New("--balancer without --config-out: name the file that the load balancer follows")
+		return c, nil, errors.New("--balancer without --config-out: name the file that the load balancer follows")
 	}
-	return l4.Controller(o), nil
+	return l4.Controller(o), nil, nil
+}
+
+// discovery is the service that load balancers follow.
+func (f *l4Flags) discovery(log *slog.Logger) (*publish.Discovery, error) {
+	if _, _, err := net.SplitHostPort(f.listen); err != nil {
+		return nil, fmt.Errorf("--lb-discovery %q: write HOST:PORT or :PORT", f.listen)
+	}
+	switch {
+	case f.output+f.balancer+f.token != "":
+		return nil, errors.New("--lb-discovery with --config-out, --balancer or --balancer-token-file: the configuration goes to the service or to a file; leave one out")
+	case (f.cert == "") != (f.key == ""):
+		return nil, errors.New("--lb-discovery-tls-cert and --lb-discovery-tls-key belong together; give both or none")
+	}
+	o := publish.DiscoveryOptions{Listen: f.listen, CertFile: f.cert, KeyFile: f.key, Log: log.With("scope", "l4")}
+	if f.nodeToken == "" {
+		log.Warn("everyone who reaches --lb-discovery gets the configuration and may report it as applied; require a token with --lb-discovery-token-file", "address", f.listen)
+	} else {
+		o.Token = func() (string, error) { return cli.ReadToken(f.nodeToken) }
+		if _, err := o.Token(); err != nil {
+			return nil, fmt.Errorf("--lb-discovery-token-file: %w", err)
+		}
+	}
+	d, err := publish.NewDiscovery(l4.Plane, o)
+	if err != nil {
+		return nil, fmt.Errorf("--lb-discovery-tls-cert: %w", err)
+	}
+	return d, nil
 }
 
 // client is for the load balancer that follows the file.

@@ -37,11 +37,13 @@ func newOperatorCommand() *cobra.Command {
 The operator follows the cluster's objects and serves each GatewayClass whose controllerName is ` + l4.ControllerName + ` (load
 balancing of UDP and TCP) or --turn-controller (TURN gateways, with STUNner's own objects). Each change renders the whole state of the world, at most once in --throttle; only what differs is written.
 
-Gateways get their addresses from --address-pool. The configuration of the load balancer is written to --config-out; a Gateway is
-Programmed once the load balancer at --balancer has applied it.
+Gateways get their addresses from --address-pool. The configuration of the load balancer is written to --config-out, and a Gateway is
+Programmed once the load balancer at --balancer has applied it; or load balancers on any number of nodes have it from --lb-discovery, and
+a Gateway is Programmed once each that is connected has applied it.
 
 Inside a Pod it uses the service account; elsewhere --kubeconfig or $KUBECONFIG.`,
 		Example: `  weir operator --address-pool 192.0.2.0/24 --config-out /run/weir/l4.yaml
+  weir operator --address-pool 192.0.2.0/24 --lb-discovery :13479 --lb-discovery-tls-cert tls.crt --lb-discovery-tls-key tls.key --lb-discovery-token-file token
   weir operator --leader-election-namespace weir-system
   weir operator --kubeconfig ~/.kube/config
   weir operator --turn-controller stunner.l7mp.io/gateway-operator   # in place of STUNner's operator`,
@@ -72,7 +74,7 @@ func run(cmd *cobra.Command, f *flags, log *slog.Logger) error {
 	if f.throttle < 0 || f.throttle > time.Minute {
 		return cli.UsageError(fmt.Errorf("--throttle %v: write 0s to 1m", f.throttle))
 	}
-	layer4, err := f.l4.controller(log)
+	layer4, nodes, err := f.l4.controller(log)
 	if err != nil {
 		return cli.UsageError(err)
 	}
@@ -88,7 +90,15 @@ func run(cmd *cobra.Command, f *flags, log *slog.Logger) error {
 		return err
 	}
 	log.Info("starting", "api_server", config.Host, "controllers", len(controllers))
-	return cli.Serve(cmd.Context(), f.serve, log, admin.Config{Ready: o.Ready, Metrics: func() []metrics.Sample { return append(o.Samples(), turn.Samples()...) }, Status: func() any { return o.Status() }}, nil, o.Run)
+	samples := func() []metrics.Sample {
+		all := append(o.Samples(), turn.Samples()...)
+		if nodes != nil {
+			stats := nodes.Stats()
+			all = append(all, metrics.Of(&stats)...)
+		}
+		return all
+	}
+	return cli.Serve(cmd.Context(), f.serve, log, admin.Config{Ready: o.Ready, Metrics: samples, Status: func() any { return o.Status() }}, nil, o.Run)
 }
 
 // rest says where the API server is.

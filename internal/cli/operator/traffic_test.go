@@ -82,6 +82,26 @@ type edge struct {
 	t      *testing.T
 	plane  *kubetest.ControlPlane
 	client *netlab.Host
+
+	control            *netlab.Host
+	pool, pins         string
+	balancer, operator *clitest.Process
+}
+
+// run starts a load balancer and returns it.
+func (e *edge) run(args ...string) *clitest.Process {
+	return clitest.StartIn(e.t, e.control, "balancer", append([]string{
+		"lb", "run", "--datapath", "ebpf", "--hook", "tcx",
+		"--interface", "outside,pods", "--metrics", "",
+	}, args...)...)
+}
+
+// operate starts an operator and returns it.
+func (e *edge) operate(args ...string) *clitest.Process {
+	return clitest.StartIn(e.t, e.control, "operator", append([]string{
+		"operator", "--kubeconfig", e.plane.Kubeconfig(), "--address-pool", e.pool,
+		"--metrics", "",
+	}, args...)...)
 }
 
 func newEdge(t *testing.T, kubelet kubetest.KubeletOptions, slots int, pool string) *edge {
@@ -107,15 +127,14 @@ func newEdge(t *testing.T, kubelet kubetest.KubeletOptions, slots int, pool stri
 		pods[i].Host = lab.Namespace(fmt.Sprintf("pod%d", i))
 	}
 	control := lab.Namespace("control")
-	e := &edge{t: t, client: lab.Namespace("client"), plane: kubetest.Start(t, control, netip.MustParseAddr("10.77.255.1"))}
+	e := &edge{t: t, client: lab.Namespace("client"), control: control, pool: pool, plane: kubetest.Start(t, control, netip.MustParseAddr("10.77.255.1"))}
 	e.plane.GatewayAPI()
 	directory := t.TempDir()
 	file := filepath.Join(directory, "l4.yaml")
 	clitest.Must(t, os.WriteFile(file, []byte("services: []\n"), 0o600))
-	balancer := clitest.StartIn(t, control, "balancer", "lb", "run", "-c", file, "--datapath", "ebpf", "--hook", "tcx",
-		"--interface", "outside,pods", "--pin-path", filepath.Join(netlabtest.BPFFS(t), "edge"), "--metrics", "")
-	clitest.StartIn(t, control, "operator", "operator", "--kubeconfig", e.plane.Kubeconfig(), "--address-pool", pool,
-		"--config-out", file, "--balancer", "unix:"+balancer.Socket, "--metrics", "")
+	e.pins = filepath.Join(netlabtest.BPFFS(t), "edge")
+	e.balancer = e.run("-c", file, "--pin-path", e.pins)
+	e.operator = e.operate("--config-out", file, "--balancer", "unix:"+e.balancer.Socket)
 	kubelet.Slots = pods
 	e.plane.KubeletOf(kubelet)
 	return e
@@ -264,4 +283,5 @@ func TestRootGatewayTraffic(t *testing.T) {
 	if _, err := e.ask("tcp", address+":9300"); err != nil {
 		t.Errorf("the TCPRoute of the same Gateway: %v", err)
 	}
+	followsSource(e, address)
 }

@@ -102,24 +102,28 @@ func sections(t *testing.T, path string) (about, in, want string) {
 // run translates until nothing changes, with a data path that applies every configuration, and checks what holds for all worlds.
 func run(t *testing.T, options Options, objects []client.Object) (operator.Result, []client.Object) {
 	t.Helper()
-	first := options.Translate(world.New(now, objects...))
+	const why = "node a: bad"
+	first := options.Translate(world.New(now, objects...).With(nil, map[string]string{Plane: why}))
 	for _, s := range first.Statuses {
 		if g, ok := s.Apply().(*gatewayv1.Gateway); ok {
 			for _, c := range g.Status.Conditions {
 				if c.Type == programmed && c.Status == metav1.ConditionTrue {
 					t.Errorf("Gateway %s is Programmed before the data path has applied anything", key(g))
 				}
+				if c.Type == programmed && c.Reason == "Pending" && !strings.Contains(c.Message, why) {
+					t.Errorf("Gateway %s: %q does not say why the data path refuses it", key(g), c.Message)
+				}
 			}
 		}
 	}
 	objects = apply(objects, first)
 	applied := map[string]map[string]string{Plane: first.Configs[0].Pieces}
-	result := options.Translate(world.New(now, objects...).With(applied))
+	result := options.Translate(world.New(now, objects...).With(applied, nil))
 	if !reflect.DeepEqual(result.Configs, first.Configs) {
 		t.Errorf("the configuration changed without a change of objects:\n%s\n%s", first.Configs[0].Text, result.Configs[0].Text)
 	}
 	objects = apply(objects, result)
-	again := options.Translate(world.New(now.Add(time.Hour), objects...).With(applied))
+	again := options.Translate(world.New(now.Add(time.Hour), objects...).With(applied, nil))
 	for _, s := range again.Statuses {
 		if !reflect.DeepEqual(s.Object, s.Apply()) {
 			t.Errorf("%T %s is written again without a change:\n%+v\n%+v", s.Object, key(s.Object), s.Object, s.Apply())

@@ -96,7 +96,7 @@ func (t *translation) serviceStatus(s *service) {
 			if old := conditions.Find(c.Status.Conditions, ServiceCondition); old != nil && old.Status == metav1.ConditionTrue && sameAddresses(ingress(c), a.assigned) {
 				return
 			}
-			set.False(ServiceCondition, "Pending", "the data path has not applied it yet")
+			set.False(ServiceCondition, "Pending", t.pending())
 		}
 		for i := range c.Status.Conditions {
 			if o := &c.Status.Conditions[i]; o.Type != ServiceCondition {

@@ -108,8 +108,16 @@ func (t *translation) setProgrammed(g *gateway, c *gatewayv1.Gateway, set *condi
 	case t.applied(g) || t.wasProgrammed(g):
 		set.True(programmed, programmed, "")
 	default:
-		set.False(programmed, string(gatewayv1.GatewayReasonPending), "the data path has not applied it yet")
+		set.False(programmed, string(gatewayv1.GatewayReasonPending), t.pending())
 	}
+}
+
+// pending is the message of what the data path has not applied.
+func (t *translation) pending() string {
+	if reason := t.world.Refused[Plane]; reason != "" {
+		return "the data path refuses the configuration: " + reason
+	}
+	return "the data path has not applied it yet"
 }
 
 // wasProgrammed says whether the same generation was programmed with the same addresses: what routes change is no matter of the Gateway.

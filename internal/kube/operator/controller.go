@@ -67,6 +67,12 @@ type Publisher interface {
 	Run(ctx context.Context, changed func()) error
 }
 
+// Refuser is a Publisher that learns why data planes refuse a configuration.
+type Refuser interface {
+	// Refused returns the reasons by plane, for people; a plane that refuses nothing is missing. It changes as Applied does.
+	Refused() map[string]string
+}
+
 // StatusChange is a part of the status of an object.
 type StatusChange struct {
 	Object client.Object // as it is in the world

@@ -150,7 +150,11 @@ func (l *loop) translate(i int, w *world.World, result *Result) (running map[str
 	if c.Publisher != nil {
 		running = c.Publisher.Applied()
 	}
-	*result = c.Translate(w.With(l.history[i].applied(running)))
+	var refused map[string]string
+	if p, ok := c.Publisher.(Refuser); ok {
+		refused = p.Refused()
+	}
+	*result = c.Translate(w.With(l.history[i].applied(running), refused))
 	if c.Publisher == nil {
 		return nil, nil
 	}

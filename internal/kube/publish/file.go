@@ -28,6 +28,7 @@ type File struct {
 	mu      sync.Mutex
 	text    []byte
 	applied string
+	refused string // why the load balancer refuses what was written; empty: it does not
 	problem string // that was logged last
 }
 
@@ -100,6 +101,16 @@ func (f *File) Applied() map[string]string {
 	return map[string]string{f.Plane: f.applied}
 }
 
+// Refused returns why the load balancer refuses the file.
+func (f *File) Refused() map[string]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.refused == "" {
+		return nil
+	}
+	return map[string]string{f.Plane: f.refused}
+}
+
 // Run queries the load balancer until ctx ends.
 func (f *File) Run(ctx context.Context, changed func()) error {
 	timer := time.NewTimer(0)
@@ -132,7 +143,7 @@ func (f *File) pause() time.Duration {
 	return seldom
 }
 
-// query returns whether the revision that is applied has changed.
+// query returns whether the revision that is applied, or the reason of a refusal, has changed.
 func (f *File) query(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -153,9 +164,9 @@ func (f *File) query(ctx context.Context) bool {
 		f.Log.Warn("the configuration is not applied", "plane", f.Plane, "error", problem)
 	}
 	f.problem = problem
-	changed := err == nil && applied != f.applied
+	changed := err == nil && (applied != f.applied || status.Error != f.refused)
 	if err == nil { // one that does not answer goes on with what it has
-		f.applied = applied
+		f.applied, f.refused = applied, status.Error
 	}
 	return changed
 }

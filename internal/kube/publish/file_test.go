@@ -53,9 +53,12 @@ func TestFileFollowsTheLoadBalancer(t *testing.T) {
 		if err := f.Publish([]operator.Config{{Plane: "l4", Text: []byte("services: 1\n")}}); err != nil {
 			t.Fatal(err)
 		}
-		expect(first.Revision(), 1)
+		expect(first.Revision(), 2)
 		status.Store(nil)
-		expect(first.Revision(), 1)
+		expect(first.Revision(), 2)
+		if reason := f.Refused()["l4"]; reason != "refused" {
+			t.Errorf("the reason of the refusal is %q", reason)
+		}
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)

@@ -18,6 +18,8 @@ type World struct {
 	// Applied says which pieces of configurations the data planes of the controller that translates run, by plane and name of the
 	// piece; the value is the digest that its configuration had. See operator.Config.
 	Applied map[string]map[string]string
+	// Refused says why data planes refuse the newest configuration, by plane.
+	Refused map[string]string
 
 	kinds map[reflect.Type]*kind
 }
@@ -47,9 +49,9 @@ func New(now time.Time, objects ...client.Object) *World {
 	return w
 }
 
-// With returns the same objects as a controller sees them whose data planes have applied these pieces.
-func (w *World) With(applied map[string]map[string]string) *World {
-	return &World{Now: w.Now, Applied: applied, kinds: w.kinds}
+// With returns the same objects as a controller sees them whose data planes have applied these pieces, and refuse for these reasons.
+func (w *World) With(applied map[string]map[string]string, refused map[string]string) *World {
+	return &World{Now: w.Now, Applied: applied, Refused: refused, kinds: w.kinds}
 }
 
 // All yields every object of a kind, such as *gatewayv1.Gateway, in the order of namespace and name.

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-lb/weir/internal/coap/node"
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
+	nodes "github.com/weir-lb/weir/internal/control/discovery"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/datapath/kernelnat"
 	"github.com/weir-lb/weir/internal/datapath/nfqueue"
@@ -55,7 +56,7 @@ func Parts() []Part {
 		{"TURN gateway", "`weir turn gateway`. No metric has a user's name, because ephemeral credentials have an unlimited number of names.", []any{gateway.Stats{}, v1.TurnConfigStatus{}, handover.Stats{}, kernelrelay.Report{}}},
 		{"TURN credentials", "`weir turn auth`.", []any{authservice.Stats{}, v1.ConfigDiscovery{}}},
 		{"STUNner's names", "A gateway with a STUNner file also has these.", []any{stunnerd.Metrics{}}},
-		{"Operator", "`weir operator`.", []any{operator.Counters{}, controller.Counters{}, discovery.ServerStats{}}},
+		{"Operator", "`weir operator`.", []any{operator.Counters{}, controller.Counters{}, discovery.ServerStats{}, nodes.ServerStats{}}},
 		{"TCP testers", "`weir tcp stats`, of the servers and clients that report to it.", []any{stats.Metrics{}}},
 	}
 }

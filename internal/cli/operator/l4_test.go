@@ -1,0 +1,39 @@
+package operator
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/weir-lb/weir/internal/cli/clitest"
+)
+
+// What does not fit together is refused, with a remedy.
+func TestFlagsOfTheServiceForLoadBalancers(t *testing.T) {
+	short := filepath.Join(t.TempDir(), "short")
+	clitest.Must(t, os.WriteFile(short, []byte("secret"), 0o600))
+	for args, want := range map[string]string{
+		"--lb-discovery 13479":                                                          "write HOST:PORT",
+		"--lb-discovery :1 --config-out x":                                              "leave one out",
+		"--lb-discovery :1 --balancer unix:/x":                                          "leave one out",
+		"--lb-discovery :1 --lb-discovery-tls-cert x":                                   "give both or none",
+		"--lb-discovery-token-file x":                                                   "give it too",
+		"--lb-discovery :1 --lb-discovery-token-file " + short:                          "at least 16",
+		"--lb-discovery :1 --lb-discovery-token-file /none/such":                        "no such file",
+		"--lb-discovery :1 --lb-discovery-tls-cert /none/such --lb-discovery-tls-key x": "no such file",
+		"--lb-discovery :1":                                                             "",
+	} {
+		var f l4Flags
+		set := pflag.NewFlagSet("operator", pflag.ContinueOnError)
+		f.add(set)
+		clitest.Must(t, set.Parse(strings.Fields(args)))
+		_, service, err := f.controller(slog.New(slog.DiscardHandler))
+		if want == "" && (err != nil || service == nil) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+}
