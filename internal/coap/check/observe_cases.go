@@ -1,6 +1,7 @@
 package check
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -288,6 +289,9 @@ func observeCancel(c *conversation) error {
 	return c.silence(o, "GET with Observe 1")
 }
 
+// maxChanged is how many transfers in a row may meet a change of the state.
+const maxChanged = 2
+
 // observeLarge is TD_COAP_OBS_13 and 14: the first block of a state comes with the notification, the client fetches the others.
 func observeLarge(path string) func(*conversation) error {
 	return func(c *conversation) error {
@@ -295,7 +299,7 @@ func observeLarge(path string) func(*conversation) error {
 		if err != nil {
 			return err
 		}
-		blockwise := 0
+		blockwise, failed := 0, 0
 		for i, begun := 0, time.Now(); i < 6 || time.Since(begun) < 10*time.Second; i++ { // the size of some varies at random
 			a, err := c.notification(o)
 			if err != nil {
@@ -311,9 +315,15 @@ func observeLarge(path string) func(*conversation) error {
 			if !b.more {
 				continue
 			}
-			if _, err := c.rest(request{code: message.GET, path: path}, a, b, code(message.Content), noObserve); err != nil {
+			_, err = c.rest(request{code: message.GET, path: path}, a, b, code(message.Content), noObserve)
+			if wrong := (*failure)(nil); errors.As(err, &wrong) && failed < maxChanged {
+				failed++ // the state may have changed between two blocks, which is no fault: the next one is fetched
+				continue
+			}
+			if err != nil {
 				return err
 			}
+			failed = 0
 			if blockwise++; blockwise == 2 {
 				return c.cancel(o)
 			}

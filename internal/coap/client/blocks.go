@@ -25,9 +25,13 @@ type transfer struct {
 	tag      []byte // value of Request-Tag; nil: the payload goes in one message
 }
 
-// once sends one message with extra options and returns its response. It repeats it once where the server requests an Echo.
+// maxEchoes is how often a message is repeated with an Echo that the server requests: the session may have moved to another node of a
+// cluster, which does not know the value of the one before.
+const maxEchoes = 3
+
+// once sends one message with extra options and returns its response. It repeats it where the server requests an Echo.
 func (t *transfer) once(ctx context.Context, payload []byte, extra ...Option) (*message.Message, error) {
-	for again := false; ; again = true {
+	for echoes := 0; ; echoes++ {
 		options := t.request.options(t.conn.target)
 		if len(payload) == 0 && len(t.request.Payload) > 0 { // a later block of the response
 			options = without(options, message.ContentFormat)
@@ -63,7 +67,7 @@ func (t *transfer) once(ctx context.Context, payload []byte, extra ...Option) (*
 		if echoed {
 			t.echo = bytes.Clone(value)
 		}
-		if !echoed || m.Code != message.Unauthorized || again {
+		if !echoed || m.Code != message.Unauthorized || echoes == maxEchoes {
 			return m, nil
 		}
 	}

@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +15,8 @@ import (
 type careful struct {
 	uri     string
 	body    []byte
-	changes bool // the ETag does, from the third block on
+	changes bool     // the ETag does, from the third block on
+	proofs  []string // values of Echo that are requested one after the other; the last one is accepted
 	pinged  chan bool
 }
 
@@ -27,7 +29,7 @@ func newCareful(t *testing.T, changes bool) *careful {
 	t.Cleanup(func() { conn.Close() })
 	s := &careful{
 		uri: "coap://" + conn.LocalAddr().String() + "/long", body: []byte(strings.Repeat("0123456789", 10)), changes: changes,
-		pinged: make(chan bool, 100),
+		proofs: []string{"proof"}, pinged: make(chan bool, 100),
 	}
 	go func() {
 		buffer := make([]byte, 2048)
@@ -56,9 +58,10 @@ func (s *careful) serve(in []byte) [][]byte {
 		return nil
 	}
 	var b message.Builder
-	if value, _ := m.Option(message.Echo); string(value) != "proof" {
+	value, _ := m.Option(message.Echo)
+	if known := slices.Index(s.proofs, string(value)); known < len(s.proofs)-1 {
 		b.Reset(make([]byte, 0, 64), message.Ack, message.Unauthorized, m.ID, m.Token)
-		b.Option(message.Echo, []byte("proof"))
+		b.Option(message.Echo, []byte(s.proofs[known+1]))
 		reply, _ := b.Bytes()
 		return [][]byte{reply}
 	}
@@ -100,6 +103,22 @@ func TestRequestFollowsEchoAndBlocks(t *testing.T) {
 	case <-s.pinged:
 	case <-time.After(20 * time.Second):
 		t.Error("the ping was not answered")
+	}
+}
+
+// A session that moves between nodes of a cluster meets a value of Echo at each of them; a server that never accepts one is given up.
+func TestRequestAnswersSeveralEchoes(t *testing.T) {
+	for proofs, want := range map[int]message.Code{3: message.Content, 4: message.Unauthorized} {
+		s := newCareful(t, false)
+		s.proofs = []string{"first", "second", "third", "fourth"}[:proofs]
+		x, err := Do(t.Context(), RequestConfig{URI: s.uri, Timeout: 20 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m message.Message
+		if err := message.Parse(x.Response, &m); err != nil || m.Code != want {
+			t.Errorf("%d values: %v, %s, want %s", proofs, err, m.Code, want)
+		}
 	}
 }
 
