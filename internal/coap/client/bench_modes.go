@@ -165,8 +165,6 @@ func (b *bench) method() message.Code {
 	return message.POST
 }
 
-const maxEchoes = 3 // repetitions of a message with Echo options, each with another value
-
 // repeats takes a response and reports whether its message is to be sent again with the Echo option that the server demands (RFC 9175
 // section 2.3). A server that demands the value it was just sent refuses the request; one with ever new values is given up.
 func (c *simulated) repeats(m *message.Message) bool {
