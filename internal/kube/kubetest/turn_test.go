@@ -161,9 +161,9 @@ func (c *turnCluster) assign(gateway, address string) {
 }
 
 // cat sends a line through a TURN server to the echo server, and returns what was written until it came back, or the command ended.
-func (c *turnCluster) cat(uri string) string {
+func (c *turnCluster) cat(uri string, options ...string) string {
 	c.t.Helper()
-	cmd := exec.Command(c.weir, "turn", "cat", "-", uri, "udp://"+clientAddress+":9001", "--insecure")
+	cmd := exec.Command(c.weir, append([]string{"turn", "cat", "-", uri, "udp://" + clientAddress + ":9001", "--insecure"}, options...)...)
 	in, err := cmd.StdinPipe()
 	clitest.Must(c.t, err)
 	out, err := cmd.StdoutPipe()
@@ -278,7 +278,7 @@ func (c *turnCluster) credentials(password string) {
 func (c *turnCluster) looksUp() {
 	c.t.Helper()
 	for _, listener := range []string{"udp-listener", "tcp-listener"} {
-		if out := c.cat("k8s://media/udp-gateway:" + listener + "' --kubeconfig '" + c.plane.Kubeconfig()); !strings.Contains(out, "through the gateway") {
+		if out := c.cat("k8s://media/udp-gateway:"+listener, "--kubeconfig", c.plane.Kubeconfig()); !strings.Contains(out, "through the gateway") {
 			c.t.Errorf("%s: %s\n%s", listener, out, c.output("weir-system"))
 		} else if strings.Contains(out, "pass-1") {
 			c.t.Errorf("a password in the output: %s", out)
@@ -287,7 +287,7 @@ func (c *turnCluster) looksUp() {
 	for uri, want := range map[string]string{
 		"k8s://media/udp-gateway:none": "no listener", "k8s://media/none:udp-listener": "the service has no such configuration",
 	} {
-		if out := c.cat(uri + "' --kubeconfig '" + c.plane.Kubeconfig()); !strings.Contains(out, want) {
+		if out := c.cat(uri, "--kubeconfig", c.plane.Kubeconfig()); !strings.Contains(out, want) {
 			c.t.Errorf("%s: %s", uri, out)
 		}
 	}
