@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +31,7 @@ type ChaosConfig struct {
 	Interval time.Duration // pause of a client between response and next request
 	Every    time.Duration // from an event to the next one, on average
 	Events   []string      // names of ChaosEvents; empty: all that end no session
+	Etcd     string        // program of etcd, with which the nodes replicate their sessions; empty: they do not
 	clocks   bool          // time namespaces can be used
 	Follow   bool          // the NAT steers by connection id and follows the cluster: else nodes forward to each other
 }
@@ -53,7 +56,7 @@ func (c *ChaosConfig) Validate() error {
 // events are those of the configuration.
 func (c *ChaosConfig) events() []chaosEvent {
 	return slices.DeleteFunc(chaosEvents(), func(e chaosEvent) bool {
-		return !wanted(c.Events, e.name) || len(c.Events) == 0 && (e.unasked || e.name == "clock" && !c.clocks)
+		return !wanted(c.Events, e.name) || len(c.Events) == 0 && (e.unasked && c.Etcd == "" || e.name == "clock" && !c.clocks)
 	})
 }
 
@@ -64,7 +67,8 @@ func moveClocks(ctx context.Context) bool {
 
 const (
 	chaosBalancer = "balancer"
-	chaosSwitch   = "switch" // between the management addresses of the nodes
+	chaosStore    = "10.85.0.250" // of etcd, in the switch
+	chaosSwitch   = "switch"      // between the management addresses of the nodes
 	chaosNodePort = 15784
 	chaosLinkPort = 15884
 	chaosService  = 5784
@@ -111,7 +115,7 @@ func Chaos(ctx context.Context, config ChaosConfig) (results []*measure.Result, 
 func chaosTopology(nodes int) *netlab.Topology {
 	t := &netlab.Topology{
 		Name:       "benchchaos",
-		Namespaces: []netlab.Namespace{{Name: "clients"}, {Name: chaosBalancer}, {Name: chaosSwitch, Bridges: []netlab.Bridge{{Name: "br0"}}}},
+		Namespaces: []netlab.Namespace{{Name: "clients"}, {Name: chaosBalancer}, {Name: chaosSwitch, Bridges: []netlab.Bridge{{Name: "br0", Addresses: netlab.Prefixes(chaosStore + "/24")}}}},
 		Links:      []netlab.Link{netlab.Cable("clients eth0 10.84.0.2/24", chaosBalancer+" eth0 10.84.0.1/24")},
 	}
 	for i := 1; i <= nodes; i++ {
@@ -158,10 +162,14 @@ func (c *chaos) start() (err error) {
 func (c *chaos) startCluster(more func(*chaosNode) []string) error {
 	addresses := chaosAddresses(c.config.Nodes)
 	secret := base64.StdEncoding.EncodeToString([]byte("weir bench run chaos"))
+	replicate, err := c.startEtcd()
+	if err != nil {
+		return err
+	}
 	for i := range c.config.Nodes {
 		n := newChaosNode(i, c.Dir)
 		n.public = addresses[2*i].String()
-		n.args = append([]string{"coap", "server", "--workers", "1", "--dtls-cluster", clusterFlag(addresses, i), "--dtls-cluster-group-security", secret}, more(n)...)
+		n.args = append([]string{"coap", "server", "--workers", "1", "--dtls-cluster", clusterFlag(addresses, i), "--dtls-cluster-group-security", secret}, append(replicate, more(n)...)...)
 		c.nodes = append(c.nodes, n)
 		if err := c.startNode(c.ctx, n); err != nil {
 			return err
@@ -173,6 +181,29 @@ func (c *chaos) startCluster(more func(*chaosNode) []string) error {
 		}
 	}
 	return nil
+}
+
+// startEtcd starts the store in which nodes agree who has which sessions, if they replicate them, and returns the nodes' arguments.
+func (c *chaos) startEtcd() (args []string, err error) {
+	if c.config.Etcd == "" {
+		return nil, nil
+	}
+	clients, peers := "http://"+chaosStore+":2379", "http://127.0.0.1:2380"
+	cmd := exec.Command(c.config.Etcd, "--data-dir", filepath.Join(c.Dir, "etcd"), "--listen-client-urls", clients, "--advertise-client-urls", clients, //nolint:gosec // as the user says
+		"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "default="+peers, "--unsafe-no-fsync", "--log-level", "error")
+	if err := c.Running.Start(c.Host(chaosSwitch), cmd); err != nil {
+		return nil, err
+	}
+	err = until(c.ctx, programs.ReadyTimeout, func() error {
+		return c.Host(chaosSwitch).Do(func() error {
+			conn, err := net.DialTimeout("tcp", chaosStore+":2379", time.Second)
+			if err != nil {
+				return fmt.Errorf("etcd does not answer: %w", err)
+			}
+			return conn.Close()
+		})
+	})
+	return []string{"--dtls-cluster-replicate", clients}, err
 }
 
 // joined waits until a node knows all others.

@@ -34,7 +34,7 @@ func (c *chaos) result(started time.Time, samples []v1.CoAPBenchSample, total *v
 		Scenario: scenarioChaos, Path: "weir nat", Machine: machine(), Started: started, Elapsed: time.Since(started),
 		Parameters: map[string]string{
 			paramSeed: strconv.FormatUint(c.config.Seed, 10), "nodes": strconv.Itoa(c.config.Nodes), "clients": strconv.Itoa(c.config.Clients), "interval": c.config.Interval.String(),
-			"duration": c.config.Duration.String(), "every": c.config.Every.String(), "events": strings.Join(namesOf(c.config.events()), ","), "follow": strconv.FormatBool(c.config.Follow),
+			"duration": c.config.Duration.String(), "every": c.config.Every.String(), "events": strings.Join(namesOf(c.config.events()), ","), "follow": strconv.FormatBool(c.config.Follow), "replicate": strconv.FormatBool(c.config.Etcd != ""),
 			paramChaosRefused: strings.Join(c.refused, "; "),
 		},
 	}
@@ -110,7 +110,7 @@ func (c *chaos) judge(r *measure.Result, example string) (verdict, why string) {
 	if example := c.audit.example + c.links.example; example != "" {
 		miss(figureChaosReused, fmt.Sprintf("(connection id %x)", example))
 	}
-	if !slices.ContainsFunc(c.config.events(), func(e chaosEvent) bool { return e.name == "crash" }) {
+	if c.config.Etcd != "" || !slices.ContainsFunc(c.config.events(), func(e chaosEvent) bool { return e.name == "crash" }) {
 		miss(figureRestartLost, "")
 		miss(figureRehandshakes, "")
 	}

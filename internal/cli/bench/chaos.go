@@ -48,6 +48,7 @@ a new session, unless a node lost its memory. The exit code is 1 if one of these
 	cli.DurationVar(flags, &config.Every, "every", 3*time.Second, "from an event to the next one, on average")
 	flags.StringSliceVar(&config.Events, "events", nil, "which events")
 	flags.BoolVar(&config.Follow, "follow", false, "the NAT follows the cluster and steers by connection id, so that nodes forward less")
+	flags.StringVar(&config.Etcd, "replicate", "", "program of etcd: the nodes replicate their sessions, agreed in it, and crash happens too")
 	out.Add(cmd)
 	return cmd
 }
