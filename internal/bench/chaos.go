@@ -60,6 +60,14 @@ func (c *ChaosConfig) events() []chaosEvent {
 	})
 }
 
+// alone is how long no node has an event after one of a node; 0: events overlap.
+func (c *ChaosConfig) alone() time.Duration {
+	if c.Etcd == "" {
+		return 0
+	}
+	return chaosAlone
+}
+
 // moveClocks reports whether programs can be run in a time namespace (time_namespaces(7)) here: it needs CAP_SYS_TIME and unshare of util-linux.
 func moveClocks(ctx context.Context) bool {
 	return exec.CommandContext(ctx, "unshare", "--time", "--monotonic", "1", "true").Run() == nil
@@ -300,7 +308,7 @@ func (c *chaos) measure() (*measure.Result, error) {
 
 // follow does what the script says, each step at its time or as soon as the one before is done.
 func (c *chaos) follow(started time.Time, load *coapLoad) error {
-	script := chaosScript(c.config.Seed, c.config.Nodes, c.config.Duration, c.config.Every, c.config.events())
+	script := chaosScript(c.config.Seed, c.config.Nodes, c.config.Duration, c.config.Every, c.config.alone(), c.config.events())
 	for i, step := range script {
 		if err := programs.Sleep(c.ctx, time.Until(started.Add(step.at))); err != nil {
 			return err

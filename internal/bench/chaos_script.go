@@ -56,9 +56,14 @@ func (s chaosStep) String() string {
 // chaosRest is how long a node is left alone after an event.
 const chaosRest = 1500 * time.Millisecond
 
+// chaosAlone is how long all nodes are left alone after an event of one whose sessions are replicated: until they have returned from its
+// buddy and all have copies again. Sessions are lost where a node and its buddy crash within that time.
+const chaosAlone = 20 * time.Second
+
 // chaosScript draws what happens from a seed: the same steps for the same seed and configuration. From an event to the next one a time
-// passes of half of every to one and a half. Events overlap, but one node always has none, and no node has two.
-func chaosScript(seed uint64, nodes int, duration, every time.Duration, events []chaosEvent) (steps []chaosStep) {
+// passes of half of every to one and a half. Events overlap, but one node always has none, and no node has two. If alone is more than 0, an event
+// of a node begins only so long after the end of another one.
+func chaosScript(seed uint64, nodes int, duration, every, alone time.Duration, events []chaosEvent) (steps []chaosStep) {
 	random := rand.New(rand.NewPCG(seed, 16)) //nolint:gosec // it is to be reproducible
 	busy := make([]time.Duration, nodes)      // until when
 	for at := chaosRest; ; at += every/2 + time.Duration(random.Int64N(int64(every))) {
@@ -80,6 +85,11 @@ func chaosScript(seed uint64, nodes int, duration, every time.Duration, events [
 				continue
 			}
 			busy[step.node] = at + length + chaosRest
+			for i := range busy {
+				if alone > 0 {
+					busy[i] = at + length + alone
+				}
+			}
 		}
 		steps = append(steps, step)
 		if event.end != nil {

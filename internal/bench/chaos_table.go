@@ -169,8 +169,8 @@ func chaosVerdict(results []*measure.Result) string {
 
 func chaosMethod(results []*measure.Result) string {
 	r, m := results[0], results[0].Machine
-	text := fmt.Sprintf(`Aims: no wrong answer, no request executed twice, no nonce used twice in any record on the links, and, where no node loses its memory, nothing lost and no new
-handshake. %s nodes, %s clients with a pause of %s, events %s on average, drawn from the seed: %s. "interrupted" are requests whose process was killed between
+	text := fmt.Sprintf(`Aims: no wrong answer, no request executed twice, no nonce used twice in any record on the links, and, where no node loses its memory or sessions are replicated, nothing lost
+and no new handshake. %s nodes, %s clients with a pause of %s, events %s on average, drawn from the seed: %s. "interrupted" are requests whose process was killed between
 execution and answer: they are executed again. A wait counts from when the request was intended to be sent. All share the machine: %s, %d cores, Linux %s. Started %s.`,
 		r.Parameters["nodes"], r.Parameters["clients"], r.Parameters["interval"], r.Parameters["every"], r.Parameters["events"], m.CPU, m.Cores, m.Kernel, r.Started.UTC().Format(time.DateTime))
 	for _, line := range chaosNotes(results) {

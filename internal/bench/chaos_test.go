@@ -15,7 +15,7 @@ import (
 func TestChaosScript(t *testing.T) {
 	const nodes, duration, every = 3, 10 * time.Minute, time.Second
 	text := func(seed uint64) (lines []string) {
-		for _, s := range chaosScript(seed, nodes, duration, every, chaosEvents()) {
+		for _, s := range chaosScript(seed, nodes, duration, every, 0, chaosEvents()) {
 			lines = append(lines, s.at.String()+" "+s.String())
 		}
 		return lines
@@ -25,7 +25,7 @@ func TestChaosScript(t *testing.T) {
 	}
 	for seed := range uint64(20) {
 		seen, open := map[string]int{}, map[int]string{}
-		for _, s := range chaosScript(seed, nodes, duration, every, chaosEvents()) {
+		for _, s := range chaosScript(seed, nodes, duration, every, 0, chaosEvents()) {
 			seen[s.String()[:min(len(s.String()), 6)]]++
 			switch {
 			case s.at > duration-chaosRest:
@@ -47,6 +47,29 @@ func TestChaosScript(t *testing.T) {
 		}
 		if len(open) > 0 || len(seen) < len(chaosEvents()) {
 			t.Fatalf("seed %d: %v are not over, of %d kinds", seed, open, len(seen))
+		}
+	}
+}
+
+// With replicated sessions no node has an event until 20 s after that of another one.
+func TestChaosScriptLeavesTimeForCopies(t *testing.T) {
+	for seed := range uint64(20) {
+		over, open, crashes := -chaosAlone, false, 0
+		for _, s := range chaosScript(seed, 3, time.Hour, time.Second, chaosAlone, chaosEvents()) {
+			switch {
+			case s.ends:
+				over, open = s.at, false
+			case s.node >= 0 && (open || s.at < over+chaosAlone):
+				t.Fatalf("seed %d: %v at %v, the event before ended at %v", seed, s, s.at, over)
+			case s.node >= 0:
+				over, open = s.at, s.event.end != nil
+			}
+			if s.event.name == "crash" {
+				crashes++
+			}
+		}
+		if open || crashes == 0 {
+			t.Errorf("seed %d: %d crashes", seed, crashes)
 		}
 	}
 }
@@ -193,6 +216,10 @@ func TestChaosResult(t *testing.T) {
 		if err := Check([]*measure.Result{c.result}); (err == nil) != (c.verdict == verdictReached) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	replicated := &chaos{config: ChaosConfig{Etcd: "etcd"}, audit: newNonces(), links: newNonces()}
+	if verdict, why := replicated.judge(run([]string{"crash"}, lost, all, 0, 0), ""); verdict != verdictMissed || why != "1 lost, 2 new handshakes" {
+		t.Errorf("lost in a crash, with copies: %s (%s)", verdict, why)
 	}
 	table, page := shown(t, []*measure.Result{run(nil, fine, all, 0, 0)})
 	for _, want := range []string{"kill, node 1", "step 2, nat: no", "--seed 7"} {

@@ -24,14 +24,15 @@ connection ids, and let events happen that are drawn from a seed. The same seed 
 
 Events:
 ` + measuring.IndentNames(bench.ChaosEvents()) + `
-Without --events all but crash happen; clock is left out where time namespaces are not available.
+Without --events all but crash happen, which does with --replicate; clock is left out where time namespaces are not available.
 
 Checked are: each answer belongs to its request; no node and no two nodes execute a request twice, by what the nodes write into files; no
 connection id has two different records with the same epoch and sequence number, by a capture of all links; nothing is lost and no client makes
-a new session, unless a node lost its memory. The exit code is 1 if one of these fails.`,
+a new session, unless a node lost its memory without --replicate. The exit code is 1 if one of these fails.`,
 		Example: `  sudo weir bench run chaos --duration 10m --report chaos.html
   sudo weir bench run chaos --seed 7 --events kill,partition --duration 1m
-  sudo weir bench run chaos --seed 7 --nodes 5 --follow --json`,
+  sudo weir bench run chaos --seed 7 --nodes 5 --follow --json
+  sudo weir bench run chaos --duration 2m --follow --replicate /usr/bin/etcd`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return out.Run(cmd, privilege.BenchDSR, &config.Run, config.Validate(), func(ctx context.Context) ([]*measure.Result, error) {
