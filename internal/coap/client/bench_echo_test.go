@@ -21,7 +21,7 @@ func everyFifth(t *testing.T, bytesOfPayload int) func(m *message.Message) []byt
 			}
 			delete(demanded, client)
 		} else if _, ok := m.Option(message.Echo); ok {
-			t.Errorf("client %d sends an Echo that nobody demands", client)
+			t.Errorf("client %d sends an Echo that is not demanded", client)
 		} else if served[client]%5 == 0 {
 			demanded[client] = append(slices.Repeat([]byte{7}, 36), m.Token[4:8]...) // 40 bytes, the longest one
 			return demanded[client]
@@ -58,7 +58,8 @@ func TestBenchAnswersEcho(t *testing.T) {
 			p := newPeer(t, false)
 			cfg := BenchConfig{URI: p.uri, Clients: 4, Requests: 10, Payload: make([]byte, 40), AckTimeout: time.Minute}
 			change(&cfg)
-			p.demand = everyFifth(t, len(cfg.Payload))
+			demand := everyFifth(t, len(cfg.Payload))
+			p.demand.Store(&demand)
 			r, err := Bench(t.Context(), cfg, nil)
 			if err != nil {
 				t.Fatal(err)

@@ -20,7 +20,7 @@ type careful struct {
 	pinged  chan bool
 }
 
-func newCareful(t *testing.T, changes bool) *careful {
+func newCareful(t *testing.T, changes bool, proofs ...string) *careful {
 	t.Helper()
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
@@ -29,7 +29,7 @@ func newCareful(t *testing.T, changes bool) *careful {
 	t.Cleanup(func() { conn.Close() })
 	s := &careful{
 		uri: "coap://" + conn.LocalAddr().String() + "/long", body: []byte(strings.Repeat("0123456789", 10)), changes: changes,
-		proofs: []string{"proof"}, pinged: make(chan bool, 100),
+		proofs: proofs, pinged: make(chan bool, 100),
 	}
 	go func() {
 		buffer := make([]byte, 2048)
@@ -87,7 +87,7 @@ func (s *careful) serve(in []byte) [][]byte {
 
 // A request goes on until its response is whole, and answers what a server does to know that it is there.
 func TestRequestFollowsEchoAndBlocks(t *testing.T) {
-	s := newCareful(t, false)
+	s := newCareful(t, false, "proof")
 	x, err := Do(t.Context(), RequestConfig{URI: s.uri, Timeout: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -109,8 +109,7 @@ func TestRequestFollowsEchoAndBlocks(t *testing.T) {
 // A session that moves between nodes of a cluster meets a value of Echo at each of them; a server that never accepts one is given up.
 func TestRequestAnswersSeveralEchoes(t *testing.T) {
 	for proofs, want := range map[int]message.Code{3: message.Content, 4: message.Unauthorized} {
-		s := newCareful(t, false)
-		s.proofs = []string{"first", "second", "third", "fourth"}[:proofs]
+		s := newCareful(t, false, []string{"first", "second", "third", "fourth"}[:proofs]...)
 		x, err := Do(t.Context(), RequestConfig{URI: s.uri, Timeout: 20 * time.Second})
 		if err != nil {
 			t.Fatal(err)
@@ -123,7 +122,7 @@ func TestRequestAnswersSeveralEchoes(t *testing.T) {
 }
 
 func TestRequestRefusesMixedBlocks(t *testing.T) {
-	s := newCareful(t, true)
+	s := newCareful(t, true, "proof")
 	if _, err := Do(t.Context(), RequestConfig{URI: s.uri, Timeout: 20 * time.Second}); err == nil || !strings.Contains(err.Error(), "changed between two blocks") {
 		t.Errorf("got %v", err)
 	}

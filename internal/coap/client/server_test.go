@@ -20,7 +20,7 @@ type peer struct {
 	silent   atomic.Bool   // answers nothing
 	code     atomic.Uint32 // message.Code of the answers
 	separate atomic.Bool
-	demand   func(m *message.Message) []byte // value of the Echo option that a request lacks; nil: it lacks none. For one goroutine
+	demand   atomic.Pointer[func(m *message.Message) []byte] // value of the Echo option that a request lacks; nil: it lacks none
 }
 
 // serve answers one request datagram; nil: nothing to say.
@@ -33,8 +33,8 @@ func (p *peer) serve(in []byte) [][]byte {
 	var b message.Builder
 	kind, id, code := message.Ack, m.ID, message.Code(p.code.Load())
 	var value []byte
-	if p.demand != nil {
-		if value = p.demand(&m); value != nil {
+	if demand := p.demand.Load(); demand != nil {
+		if value = (*demand)(&m); value != nil {
 			code = message.Unauthorized
 		}
 	}

@@ -135,6 +135,8 @@ func (m *moves) advance(w *engine.Worker, n *counters, now time.Duration) {
 		local.Room += uint32(m.room[i].Load())
 	}
 	local.Sessions = local.Own
+	_, serving := m.c.Serving()
+	local.Silent = !serving
 	m.mu.Lock()
 	if m.node == nil {
 		m.node = move.New(move.Config{

@@ -26,7 +26,7 @@ const (
 	IsDraining  = 1 // the receiver drains itself
 	OtherLength = 2 // its connection ids have another length
 	NoRoom      = 3
-	IsBusy      = 4 // it moves the same shard
+	IsBusy      = 4 // it moves the same shard, or does not know whether its own sessions were taken over
 	OtherBoot   = 5 // the message is for an earlier process
 	NotImported = 6 // the session cannot go on there
 )

@@ -54,6 +54,7 @@ type Local struct {
 	Room     uint32 // sessions that there is room for
 	Own      uint32 // sessions of the own shard
 	Sessions uint32 // of all shards
+	Silent   bool   // none of them may be served: it is not known whether another process has them
 }
 
 // Send is a message for a node.

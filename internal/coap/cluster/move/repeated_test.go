@@ -112,6 +112,9 @@ func TestRefusals(t *testing.T) {
 		"an earlier process": {func(_ *pair, m *Message) { m.For = bootHere - 1 }, OtherBoot},
 		"another length":     {func(_ *pair, m *Message) { m.CIDLength = 8 }, OtherLength},
 		"no room":            {func(_ *pair, m *Message) { m.Room = 101 }, NoRoom},
+		"it may have been taken over": {func(p *pair, _ *Message) {
+			p.node.Tick(p.now, []Peer{{ID: 1, Up: true}}, Local{Room: 100, Silent: true})
+		}, IsBusy},
 		"draining": {func(p *pair, _ *Message) {
 			p.receive(&Message{Kind: Announce, Boot: bootThere, Room: 5})
 			if err := p.node.Drain(1); err != nil {

@@ -360,7 +360,7 @@ func refusal(code uint8) string {
 	case NoRoom:
 		return "the other node has no room"
 	case IsBusy:
-		return "the other node moves the same sessions"
+		return "the other node moves the same sessions, or waits to learn whether its own were taken over"
 	case OtherBoot:
 		return "the other node was restarted"
 	}

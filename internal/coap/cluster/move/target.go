@@ -32,6 +32,8 @@ func (n *Node) offered(from uint8, p *peer, m *Message, o *Output) {
 		return
 	case m.For != n.cfg.Boot:
 		code = OtherBoot
+	case n.local.Silent: // what comes would meet the sessions that are here still
+		code = IsBusy
 	case n.draining:
 		code = IsDraining
 	case m.CIDLength != n.cfg.CIDLength:
