@@ -36,7 +36,7 @@ func (a *Arena) rebase(monotonic, wall int64) {
 }
 
 // elapsedBy is how much time has passed, of which the two clocks say different things. The monotonic one is right, unless it says that time
-// went back, or that far more time passed than by the wall clock. In doubt less time has passed: what is remembered for too long does no harm.
+// went back, or that much more time passed than by the wall clock. In doubt less time has passed: what is remembered for too long does no harm.
 func elapsedBy(monotonic, wall int64) int64 {
 	if monotonic >= 0 && monotonic-wall <= int64(clockSlack) {
 		return monotonic
