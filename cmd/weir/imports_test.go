@@ -130,6 +130,7 @@ func mayImport() map[string]may {
 		"bench/demo":               {ours: "api/v1 coap/client control/admin testbed/measure testbed/plot testbed/scratch terminal testbed/programs"},
 		"../web":                   {},
 		"kube/discovery":           {ours: "api/v1", others: "github.com/gorilla/websocket"},
+		"kube/kubelab":             {ours: "privilege testbed/netlab testbed/programs", others: "k8s.io/api sigs.k8s.io/yaml"},
 		"kube/lookup":              {ours: "kube/discovery", others: "k8s.io/api k8s.io/apimachinery k8s.io/client-go"},
 		"kube/pods":                {others: "k8s.io/api k8s.io/apimachinery k8s.io/client-go k8s.io/klog github.com/go-logr/logr"},
 		"kube/turn":                {pure: true, ours: "kube/turn/stunnerv1", others: "k8s.io/api k8s.io/apimachinery sigs.k8s.io/gateway-api"},

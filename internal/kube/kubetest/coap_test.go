@@ -15,6 +15,7 @@ import (
 
 	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/kube/kubelab"
 	"github.com/weir-lb/weir/internal/kube/kubetest"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -221,12 +222,12 @@ func probes(t *testing.T, pod *kubetest.Container) {
 			t.Errorf("there is no %s probe", name)
 			continue
 		}
-		if err := kubetest.Probe(pod, probe); err != nil {
+		if err := kubelab.Probe(pod, probe); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		other := probe.DeepCopy()
 		other.HTTPGet.Path += "-of-nothing"
-		if kubetest.Probe(pod, other) == nil {
+		if kubelab.Probe(pod, other) == nil {
 			t.Errorf("%s: any path passes", name)
 		}
 	}

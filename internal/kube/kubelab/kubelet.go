@@ -1,4 +1,4 @@
-package kubetest
+package kubelab
 
 import (
 	"bytes"
@@ -14,12 +14,12 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/weir-lb/weir/internal/testbed/netlab"
+	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 // Slot is a namespace with an address, in which one Pod at a time can run.
@@ -31,16 +31,13 @@ type Slot struct {
 // node is the name of the Kubelet's Node.
 const node = "lab"
 
-// hostAddress is the address of the Kubelet's Node.
-const hostAddress = "10.77.255.1"
-
-// Kubelet runs every Pod of the API server as a process in a slot that is free. It is little more than what tests need: one container,
-// environment, volumes of Secrets, tokens and empty directories, the readiness probe, restarts, and deletion with its grace.
+// Kubelet runs every Pod of the API server as a process in a slot that is free, those of the host's network in the control plane's
+// namespace, which is the node's.
 type Kubelet struct {
-	t       testing.TB
 	plane   *ControlPlane
 	image   string // directory of the unpacked image
 	options KubeletOptions
+	group   *programs.Group
 
 	mu      sync.Mutex
 	free    []Slot                // the one that has been free for longest first
@@ -51,9 +48,10 @@ type Kubelet struct {
 
 // Container is the process of a Pod.
 type Container struct {
-	Slot Slot
-	uid  string
-	pod  corev1.Pod
+	Slot  Slot
+	uid   string
+	pod   corev1.Pod
+	group *programs.Group
 
 	mu      sync.Mutex
 	cmd     *exec.Cmd
@@ -75,34 +73,38 @@ type KubeletOptions struct {
 	MaxGrace time.Duration
 	// Listening: a container without a readiness probe is ready once it has a socket.
 	Listening bool
+	// HostPaths are the directories that volumes of kind hostPath are, by the path that a Pod names. No other one can be had.
+	HostPaths map[string]string
 }
 
-// Kubelet starts a kubelet with slots that runs every image from an unpacked one, until the test ends.
-func (c *ControlPlane) Kubelet(image string, slots []Slot) *Kubelet {
-	return c.KubeletOf(KubeletOptions{Image: image, Slots: slots})
-}
-
-// KubeletOf starts a kubelet, until the test ends.
-func (c *ControlPlane) KubeletOf(o KubeletOptions) *Kubelet {
+// StartKubelet starts a kubelet with the node it is of.
+func (c *ControlPlane) StartKubelet(o KubeletOptions) (*Kubelet, error) {
 	k := &Kubelet{
-		t: c.t, plane: c, options: o, image: o.Image, free: slices.Clone(o.Slots), running: map[string]*Container{}, stop: make(chan struct{}), stopped: make(chan struct{}),
+		plane: c, options: o, image: o.Image, group: programs.NewGroup(), free: slices.Clone(o.Slots), running: map[string]*Container{},
+		stop: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	if err := c.Apply("", []byte("apiVersion: v1\nkind: Node\nmetadata: {name: "+node+"}\n"), false); err != nil {
-		c.t.Fatal(err)
+		return nil, err
+	}
+	// Admission adds the taint of a node that is not ready, and DaemonSets do not tolerate it.
+	if err := c.Merge("/api/v1/nodes/"+node, `{"spec": {"taints": null}}`); err != nil {
+		return nil, err
 	}
 	go k.run()
-	c.t.Cleanup(func() {
-		close(k.stop)
-		<-k.stopped
-		for name, r := range k.running {
-			_ = r.Kill() // it may have ended
-			<-r.ended
-			if c.t.Failed() {
-				c.t.Logf("output of Pod %s:\n%s", name, r.Output())
-			}
-		}
-	})
-	return k
+	return k, nil
+}
+
+// Stop ends the kubelet and kills the processes of all Pods. It returns what they had written, by NAMESPACE/NAME.
+func (k *Kubelet) Stop() (outputs map[string]string) {
+	close(k.stop)
+	<-k.stopped
+	outputs = map[string]string{}
+	for name, r := range k.running {
+		_ = r.Kill() // it may have ended
+		<-r.ended
+		outputs[name] = r.Output()
+	}
+	return outputs
 }
 
 // Pod returns the running process of a Pod, by NAMESPACE/NAME; nil: there is none.
@@ -190,7 +192,7 @@ func (k *Kubelet) run() {
 		}
 		for i := range list.Items {
 			if err := k.reconcile(&list.Items[i]); err != nil && !strings.Contains(err.Error(), "NotFound") {
-				k.t.Logf("kubelet: Pod %s: %v", list.Items[i].Name, err)
+				k.plane.options.Log("kubelet: Pod %s: %v", list.Items[i].Name, err)
 			}
 		}
 		k.forget(list.Items)
@@ -229,17 +231,24 @@ func path(pod *corev1.Pod) string { return "/api/v1/namespaces/" + pod.Namespace
 func (k *Kubelet) begin(pod *corev1.Pod) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(k.free) == 0 {
+	r := &Container{uid: string(pod.UID), pod: *pod, group: k.group}
+	switch {
+	case pod.Spec.HostNetwork:
+		r.Slot = Slot{Host: k.plane.options.Host, Address: k.plane.options.Address}
+	case len(k.free) == 0:
 		return nil
+	default:
+		r.Slot = k.free[0]
 	}
-	r := &Container{Slot: k.free[0], uid: string(pod.UID), pod: *pod}
 	if err := k.prepare(r); err != nil {
 		return err
 	}
 	if err := r.start(); err != nil {
 		return err
 	}
-	k.free = k.free[1:]
+	if !pod.Spec.HostNetwork {
+		k.free = k.free[1:]
+	}
 	k.running[pod.Namespace+"/"+pod.Name] = r
 	return nil
 }
@@ -251,7 +260,7 @@ func (r *Container) start() error {
 	next := exec.Command(r.cmd.Path, r.cmd.Args[1:]...)
 	next.Env, next.Stdout, next.Stderr = r.cmd.Env, r, r
 	next.WaitDelay = 5 * time.Second
-	if err := r.Slot.Host.Start(next); err != nil {
+	if err := r.group.Start(r.Slot.Host, next); err != nil {
 		return err
 	}
 	r.cmd, r.ended = next, make(chan struct{})
@@ -259,6 +268,7 @@ func (r *Container) start() error {
 	ended := r.ended
 	go func() {
 		_ = next.Wait() // it is restarted whatever the reason
+		r.group.Forget(next)
 		close(ended)
 	}()
 	return nil
@@ -293,7 +303,9 @@ func (k *Kubelet) release(name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if r := k.running[name]; r != nil {
-		k.free = append(k.free, r.Slot)
+		if !r.pod.Spec.HostNetwork {
+			k.free = append(k.free, r.Slot)
+		}
 		delete(k.running, name)
 	}
 }
@@ -326,7 +338,7 @@ func (k *Kubelet) report(pod *corev1.Pod, r *Container) error {
 	}
 	address := r.Slot.Address.String()
 	status := corev1.PodStatus{
-		Phase: corev1.PodRunning, PodIP: address, PodIPs: []corev1.PodIP{{IP: address}}, HostIP: hostAddress,
+		Phase: corev1.PodRunning, PodIP: address, PodIPs: []corev1.PodIP{{IP: address}}, HostIP: k.plane.options.Address.String(),
 		ContainerStatuses: []corev1.ContainerStatus{{
 			Name: pod.Spec.Containers[0].Name, Image: pod.Spec.Containers[0].Image, Ready: ready == corev1.ConditionTrue, Started: new(true), RestartCount: int32(r.started - 1),
 			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},

@@ -1,4 +1,4 @@
-package kubetest
+package kubelab
 
 import (
 	"bytes"
@@ -121,7 +121,7 @@ func (c *ControlPlane) Token(namespace, account string) (string, error) {
 }
 
 func (c *ControlPlane) request(method, path, content string, body []byte, into any) error {
-	request, err := http.NewRequestWithContext(c.t.Context(), method, "https://"+c.address.String()+path, bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(c.ctx, method, "https://"+c.address.String()+path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}

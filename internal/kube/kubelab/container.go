@@ -1,4 +1,4 @@
-package kubetest
+package kubelab
 
 import (
 	"context"
@@ -9,42 +9,59 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weir-lb/weir/internal/privilege"
 )
 
-// enter is what runs a container: a host name, a root directory that cannot be written to, and a user of its own. Its arguments are
-// the root, the host name, UID:GID, pairs of a directory and where it is mounted, --, and the command.
+// enter is what runs a container: a host name, a root directory that cannot be written to, a user of its own, and capabilities. Its
+// arguments are the root, the host name, UID:GID, the capabilities that it has not, pairs of a directory and where it is mounted, --, and
+// the command.
 const enter = `set -e
-root=$1 name=$2 user=$3; shift 3
+root=$1 name=$2 user=$3 drop=$4; shift 4
 echo "$name" >/proc/sys/kernel/hostname
 mount --bind "$root" "$root"
-while [ "$1" != -- ]; do mount --bind "$1" "$root$2"; shift 2; done
+mount -t sysfs -o ro sysfs "$root/sys"
+while [ "$1" != -- ]; do mount --rbind "$1" "$root$2"; shift 2; done
 shift
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 mount -o remount,ro,bind "$root"
-exec chroot --userspec="$user" "$root" "$@"`
+[ -n "$drop" ] || exec chroot --userspec="$user" "$root" "$@"
+shell=$1; shift
+exec capsh --quiet --chroot="$root" --drop="$drop" --gid="${user#*:}" --uid="${user%:*}" --shell="$shell" -- "$@"`
 
 // prepare makes the root directory, volumes and command of a container.
 func (k *Kubelet) prepare(r *Container) error {
-	directory := k.t.TempDir()
+	directory, err := os.MkdirTemp(k.plane.options.Files, "pod")
+	if err != nil {
+		return err
+	}
 	root := filepath.Join(directory, "root")
 	container := &r.pod.Spec.Containers[0]
 	if err := exec.Command("cp", "-al", k.image, root).Run(); err != nil {
 		return err
 	}
+	if err := os.MkdirAll(filepath.Join(root, "sys"), 0o755); err != nil {
+		return err
+	}
 	var mounts []string // pairs of a directory and where it is mounted
 	for i, m := range container.VolumeMounts {
-		source := filepath.Join(directory, strconv.Itoa(i))
-		if err := k.volume(r, m.Name, source); err != nil {
+		source, err := k.volume(r, m.Name, filepath.Join(directory, strconv.Itoa(i)))
+		if err != nil {
 			return err
 		}
-		if err := os.MkdirAll(filepath.Join(root, m.MountPath), 0o755); err != nil {
-			return err
+		if !strings.HasPrefix(m.MountPath, "/sys/") {
+			if err := os.MkdirAll(filepath.Join(root, m.MountPath), 0o755); err != nil {
+				return err
+			}
 		}
 		mounts = append(mounts, source, m.MountPath)
 	}
@@ -52,18 +69,56 @@ func (k *Kubelet) prepare(r *Container) error {
 	if err != nil {
 		return err
 	}
-	args := []string{"--uts", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", enter, "sh", root, r.pod.Name, r.user()}
+	args := []string{"--uts", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", enter, "sh", root, r.hostName(), r.user(), dropped(container)}
 	command := container.Command
 	if program := k.program(container.Image); len(command) == 0 && program != "" {
 		command = []string{program}
 	}
-	args = append(append(append(append(args, mounts...), "--"), command...), container.Args...)
+	for _, arg := range container.Args {
+		command = append(command, expanded(arg, environment))
+	}
+	args = append(append(append(args, mounts...), "--"), command...)
 	if len(command) == 0 {
 		return fmt.Errorf("container %s: write its command: the entry point of the image is not read", container.Name)
 	}
 	r.cmd = exec.Command("unshare", args...)
 	r.cmd.Env = environment
 	return nil
+}
+
+// expanded replaces $(NAME) by the variable of that name.
+func expanded(text string, environment []string) string {
+	for _, variable := range environment {
+		name, value, _ := strings.Cut(variable, "=")
+		text = strings.ReplaceAll(text, "$("+name+")", value)
+	}
+	return text
+}
+
+// hostName is that of the Pod, or of its node.
+func (r *Container) hostName() string {
+	if r.pod.Spec.HostNetwork {
+		return node
+	}
+	return r.pod.Name
+}
+
+// dropped are the numbers of the capabilities that a container has not; empty: it adds none, so it is not what it is about.
+func dropped(container *corev1.Container) string {
+	security := container.SecurityContext
+	if security == nil || security.Capabilities == nil || len(security.Capabilities.Add) == 0 {
+		return ""
+	}
+	var kept, numbers []string
+	for _, name := range security.Capabilities.Add {
+		kept = append(kept, strconv.Itoa(privilege.Number("CAP_"+string(name))))
+	}
+	for n := range unix.CAP_LAST_CAP + 1 {
+		if number := strconv.Itoa(n); !slices.Contains(kept, number) {
+			numbers = append(numbers, number)
+		}
+	}
+	return strings.Join(numbers, ",")
 }
 
 // user is UID:GID of the Pod.
@@ -78,38 +133,52 @@ func (r *Container) user() string {
 	return fmt.Sprintf("%d:%d", user, group)
 }
 
-// volume makes the directory of a volume.
-func (k *Kubelet) volume(r *Container, name, at string) error {
-	if err := os.Mkdir(at, 0o777); err != nil {
-		return err
-	}
-	if err := os.Chmod(at, 0o777); err != nil { // whatever the umask
-		return err
-	}
+// volume returns the directory of a volume, which it makes if it is the Pod's alone.
+func (k *Kubelet) volume(r *Container, name, at string) (string, error) {
 	for i := range r.pod.Spec.Volumes {
 		v := &r.pod.Spec.Volumes[i]
-		switch {
-		case v.Name != name:
+		if v.Name != name {
 			continue
-		case v.EmptyDir != nil:
-			return nil
-		case v.Secret != nil:
-			values, err := k.data(r, "secrets", v.Secret.SecretName)
-			if err != nil {
-				return err
-			}
-			return files(at, selected(values, v.Secret.Items))
-		case v.ConfigMap != nil:
-			values, err := k.texts(r, v.ConfigMap.Name)
-			if err != nil {
-				return err
-			}
-			return files(at, selected(values, v.ConfigMap.Items))
-		case v.Projected != nil:
-			return k.account(r, at)
 		}
+		if v.HostPath != nil {
+			directory := k.options.HostPaths[v.HostPath.Path]
+			if directory == "" {
+				return "", fmt.Errorf("volume %s: %s of the host cannot be had", name, v.HostPath.Path)
+			}
+			return directory, nil
+		}
+		if err := os.Mkdir(at, 0o777); err != nil {
+			return "", err
+		}
+		if err := os.Chmod(at, 0o777); err != nil { // whatever the umask
+			return "", err
+		}
+		return at, k.fill(r, &v.VolumeSource, at)
 	}
-	return fmt.Errorf("volume %s is of a kind that the kubelet does not know", name)
+	return "", fmt.Errorf("there is no volume %s", name)
+}
+
+// fill writes the files of a volume.
+func (k *Kubelet) fill(r *Container, v *corev1.VolumeSource, at string) error {
+	switch {
+	case v.EmptyDir != nil:
+		return nil
+	case v.Secret != nil:
+		values, err := k.data(r, "secrets", v.Secret.SecretName)
+		if err != nil {
+			return err
+		}
+		return files(at, selected(values, v.Secret.Items))
+	case v.ConfigMap != nil:
+		values, err := k.texts(r, v.ConfigMap.Name)
+		if err != nil {
+			return err
+		}
+		return files(at, selected(values, v.ConfigMap.Items))
+	case v.Projected != nil:
+		return k.account(r, at)
+	}
+	return fmt.Errorf("a volume is of a kind that the kubelet does not know: %v", v)
 }
 
 // account writes the files of the Pod's service account.
@@ -215,7 +284,7 @@ func (k *Kubelet) variable(r *Container, e *corev1.EnvVar) (string, error) {
 		return string(secret[from.SecretKeyRef.Key]), err
 	case from.FieldRef != nil:
 		fields := map[string]string{
-			"metadata.name": r.pod.Name, "metadata.namespace": r.pod.Namespace, "spec.nodeName": node, "status.podIP": r.Slot.Address.String(), "status.hostIP": hostAddress,
+			"metadata.name": r.pod.Name, "metadata.namespace": r.pod.Namespace, "spec.nodeName": node, "metadata.uid": r.uid, "status.podIP": r.Slot.Address.String(), "status.hostIP": k.plane.options.Address.String(),
 		}
 		if value, ok := fields[from.FieldRef.FieldPath]; ok {
 			return value, nil
