@@ -139,7 +139,8 @@ func mayImport() map[string]may {
 		"kube/world":               {pure: true, others: kubernetes},
 		"kube/conditions":          {pure: true, others: kubernetes},
 		"kube/operator":            {ours: "api/v1 kube/world metrics", others: kubernetes + " k8s.io/client-go k8s.io/klog github.com/go-logr/logr"},
-		"kube/l4":                  {pure: true, ours: "kube/conditions kube/operator kube/world", others: kubernetes + " sigs.k8s.io/yaml"},
+		"kube/l4":                  {pure: true, ours: "control/config kube/conditions kube/l4/policyv1alpha1 kube/operator kube/world steering/lb", others: kubernetes + " sigs.k8s.io/yaml"},
+		"kube/l4/policyv1alpha1":   {pure: true, others: kubernetes},
 		"kube/publish":             {ours: "api/v1 control/discovery kube/operator readfile"},
 		// 7
 		"cli":           {ours: "api/v1 client control/admin handover control/config keyerror privilege readfile terminal testbed/netlab testbed/programs testbed/scratch web", others: cobra},

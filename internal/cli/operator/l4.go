@@ -1,11 +1,13 @@
 package operator
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/weir-lb/weir/internal/kube/l4"
 	"github.com/weir-lb/weir/internal/kube/operator"
 	"github.com/weir-lb/weir/internal/kube/publish"
+	"github.com/weir-lb/weir/internal/readfile"
 )
 
 // l4Flags are those of the controller for layer 4.
@@ -22,6 +25,7 @@ type l4Flags struct {
 	output   string
 	balancer string
 	token    string
+	hashKey  string
 
 	listen, cert, key, nodeToken string // of the config discovery service
 }
@@ -31,6 +35,7 @@ func (f *l4Flags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.output, "config-out", "", "file of the load balancer's configuration, which weir lb run on this machine follows")
 	set.StringVar(&f.balancer, "balancer", "", "admin address of that weir lb run, which says what it has applied, such as unix:/run/weir/lb.sock or 127.0.0.1:9180 (default that of weir lb run)")
 	set.StringVar(&f.token, "balancer-token-file", "", "file with the token that HOST:PORT of --balancer needs")
+	set.StringVar(&f.hashKey, "hash-key-file", "", "file with 32 hexadecimal digits, the key of the hash that spreads flows; keep it secret, and give all operators the same one (default none: anyone can craft flows that all hit one Pod)")
 	set.StringVar(&f.listen, "lb-discovery", "", "HOST:PORT of the config discovery service, in place of --config-out: load balancers of any number of nodes follow it with weir lb run --source (default nowhere)")
 	set.StringVar(&f.cert, "lb-discovery-tls-cert", "", "PEM file with the certificate of --lb-discovery, and those of its authorities")
 	set.StringVar(&f.key, "lb-discovery-tls-key", "", "PEM file with its private key")
@@ -39,6 +44,11 @@ func (f *l4Flags) add(set *pflag.FlagSet) {
 
 func (f *l4Flags) controller(log *slog.Logger) (c operator.Controller, d *publish.Discovery, err error) {
 	o := l4.Options{}
+	if f.hashKey != "" {
+		if o.HashKey, err = readHashKey(f.hashKey); err != nil {
+			return c, nil, fmt.Errorf("--hash-key-file: %w", err)
+		}
+	}
 	for _, text := range f.pools {
 		pool, err := netip.ParsePrefix(text)
 		if err != nil {
@@ -52,7 +62,8 @@ func (f *l4Flags) controller(log *slog.Logger) (c operator.Controller, d *publis
 		if err != nil {
 			return c, nil, err
 		}
-		return l4.Controller(l4.Options{Pools: o.Pools, Publisher: d}), d, nil
+		o.Publisher = d
+		return l4.Controller(o), d, nil
 	case f.cert+f.key+f.nodeToken != "":
 		return c, nil, errors.New("--lb-discovery-tls-cert, --lb-discovery-tls-key and --lb-discovery-token-file are about --lb-discovery; give it too")
 	case f.output != "":
@@ -65,6 +76,20 @@ func (f *l4Flags) controller(log *slog.Logger) (c operator.Controller, d *publis
 		return c, nil, errors.New("--balancer without --config-out: name the file that the load balancer follows")
 	}
 	return l4.Controller(o), nil, nil
+}
+
+// readHashKey reads a key as openssl rand -hex 16 writes it. Errors have nothing of it.
+func readHashKey(path string) (string, error) {
+	const longest = 4096
+	text, err := readfile.Once(path, longest)
+	if err != nil {
+		return "", err
+	}
+	key := strings.TrimSpace(string(text))
+	if raw, err := hex.DecodeString(key); err != nil || len(raw) != 16 {
+		return "", fmt.Errorf("%s has no key; write 32 hexadecimal digits, for instance from `openssl rand -hex 16`", path)
+	}
+	return key, nil
 }
 
 // discovery is the service that load balancers follow.

@@ -16,6 +16,8 @@ import (
 func TestFlagsOfTheServiceForLoadBalancers(t *testing.T) {
 	short := filepath.Join(t.TempDir(), "short")
 	clitest.Must(t, os.WriteFile(short, []byte("secret"), 0o600))
+	key := filepath.Join(t.TempDir(), "key")
+	clitest.Must(t, os.WriteFile(key, []byte("000102030405060708090a0b0c0d0e0f\n"), 0o600))
 	for args, want := range map[string]string{
 		"--lb-discovery 13479":                                                          "write HOST:PORT",
 		"--lb-discovery :1 --config-out x":                                              "leave one out",
@@ -25,6 +27,8 @@ func TestFlagsOfTheServiceForLoadBalancers(t *testing.T) {
 		"--lb-discovery :1 --lb-discovery-token-file " + short:                          "at least 16",
 		"--lb-discovery :1 --lb-discovery-token-file /none/such":                        "no such file",
 		"--lb-discovery :1 --lb-discovery-tls-cert /none/such --lb-discovery-tls-key x": "no such file",
+		"--lb-discovery :1 --hash-key-file " + short:                                    "32 hexadecimal digits",
+		"--lb-discovery :1 --hash-key-file " + key:                                      "",
 		"--lb-discovery :1":                                                             "",
 	} {
 		var f l4Flags

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/kube/l4"
+	"github.com/weir-lb/weir/internal/kube/l4/policyv1alpha1"
 	"github.com/weir-lb/weir/internal/kube/operator"
 	"github.com/weir-lb/weir/internal/kube/turn/controller"
 	"github.com/weir-lb/weir/internal/metrics"
@@ -84,7 +85,7 @@ func run(cmd *cobra.Command, f *flags, log *slog.Logger) error {
 	}
 	controllers := []operator.Controller{layer4, turn.Controller()}
 	o, err := operator.New(operator.Options{
-		REST: config, Controllers: controllers, Schemes: controller.Schemes(), Election: f.election, Throttle: f.throttle, Log: log,
+		REST: config, Controllers: controllers, Schemes: append(controller.Schemes(), policyv1alpha1.Install), Election: f.election, Throttle: f.throttle, Log: log,
 	})
 	if err != nil {
 		return err

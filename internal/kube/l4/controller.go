@@ -7,6 +7,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/weir-lb/weir/internal/kube/l4/policyv1alpha1"
 	"github.com/weir-lb/weir/internal/kube/operator"
 )
 
@@ -23,6 +24,8 @@ type Options struct {
 	Pools []netip.Prefix
 	// Publisher takes the configuration; nil: nothing is served, and nothing becomes Programmed.
 	Publisher operator.Publisher
+	// HashKey keys the hash of flows: 32 hexadecimal digits; empty: none.
+	HashKey string
 }
 
 // Controller returns the controller, for the operator.
@@ -38,6 +41,8 @@ func Controller(o Options) operator.Controller {
 			{Object: &corev1.Service{}, List: &corev1.ServiceList{}},
 			{Object: &corev1.Namespace{}, List: &corev1.NamespaceList{}},
 			{Object: &discoveryv1.EndpointSlice{}, List: &discoveryv1.EndpointSliceList{}},
+			{Object: &policyv1alpha1.LoadBalancerPolicy{}, List: &policyv1alpha1.LoadBalancerPolicyList{}, Optional: true},
+			podKind(),
 		},
 		Translate: o.Translate,
 		Publisher: o.Publisher,

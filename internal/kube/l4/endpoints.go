@@ -12,9 +12,10 @@ import (
 
 // endpoint is one address that answers for a Service's port.
 type endpoint struct {
-	address netip.AddrPort
-	pod     string // empty: not a Pod
-	drains  bool   // it is ending, and still serves what it has
+	address   netip.AddrPort
+	namespace string // of the Pod
+	pod       string // empty: not a Pod
+	drains    bool   // it is ending, and still serves what it has
 }
 
 // endpointIndex has the EndpointSlices of each Service, by NAMESPACE/NAME.
@@ -55,7 +56,7 @@ func (x endpointIndex) endpoints(service, portName string, is6 bool) (all []endp
 			}
 			n := endpoint{address: netip.AddrPortFrom(address, port), drains: drains}
 			if e.TargetRef != nil && e.TargetRef.Kind == "Pod" {
-				n.pod = e.TargetRef.Name
+				n.namespace, n.pod = cmp.Or(e.TargetRef.Namespace, s.Namespace), e.TargetRef.Name
 			}
 			if at, twice := seen[n.address]; twice { // it moves from one slice to another
 				all[at].drains = all[at].drains && drains

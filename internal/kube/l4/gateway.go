@@ -16,7 +16,8 @@ type gateway struct {
 	listeners []*listener
 	addresses addresses
 	refused   *problem // why the Gateway as a whole is not accepted
-	digest    string   // of what its conditions wait for; empty: nothing is rendered for it
+	places    []*place
+	piece     piece // empty: nothing is rendered for it
 }
 
 // problem is a condition that is false.

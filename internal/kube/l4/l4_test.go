@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/kube/l4/policyv1alpha1"
 	"github.com/weir-lb/weir/internal/kube/operator"
 	"github.com/weir-lb/weir/internal/kube/world"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -49,6 +50,10 @@ func empty(kind string) client.Object {
 		return new(corev1.Namespace)
 	case "EndpointSlice":
 		return new(discoveryv1.EndpointSlice)
+	case "LoadBalancerPolicy":
+		return new(policyv1alpha1.LoadBalancerPolicy)
+	case "Pod":
+		return new(metav1.PartialObjectMetadata)
 	}
 	return nil
 }
@@ -234,6 +239,16 @@ func report(r operator.Result, objects []client.Object) string {
 				}
 				b.WriteString("\n")
 				line("  ", o.Status.Conditions)
+			}
+		case *policyv1alpha1.LoadBalancerPolicy:
+			fmt.Fprintf(&b, "LoadBalancerPolicy %s", key(o))
+			if o.Status.InForce != nil {
+				fmt.Fprintf(&b, ", generation %d in force", o.Status.InForce.Generation)
+			}
+			b.WriteString("\n")
+			for _, a := range o.Status.Ancestors {
+				fmt.Fprintf(&b, "  target %s %s %s by %s\n", *a.AncestorRef.Kind, a.AncestorRef.Name, section(&a.AncestorRef), a.ControllerName)
+				line("    ", a.Conditions)
 			}
 		}
 	}

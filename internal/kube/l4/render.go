@@ -7,67 +7,85 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/weir-lb/weir/internal/kube/l4/policyv1alpha1"
 	"github.com/weir-lb/weir/internal/kube/operator"
 )
 
 // intent is what the conditions of a Gateway or Service wait for: everything of a service but its endpoints.
 type intent struct {
-	Service string
-	VIPs    []string
-	Route   string
-	Targets []string
+	Service  string
+	VIPs     []string
+	Route    string
+	Targets  []string
+	Settings *policyv1alpha1.Settings
 }
 
-// renderGateway renders the listeners of a Gateway that have a route.
-func (t *translation) renderGateway(g *gateway) {
+// renderAll renders the places of one object, and returns its piece.
+func (t *translation) renderAll(name string, places []*place) piece {
 	var intents []intent
-	for _, l := range g.listeners {
-		if !l.serves() {
-			continue
-		}
-		var targets []target
-		route := ""
-		if len(l.routes) > 0 {
-			targets, route = l.routes[0].targets, l.routes[0].kind+" "+key(l.routes[0].object)
-		}
-		id := []string{g.object.Namespace, g.object.Name, string(l.spec.Name)}
-		intents = append(intents, t.render(id, route, strings.ToLower(string(l.spec.Protocol)), l.spec.Port, g.vips(), targets, "")...)
+	for _, p := range places {
+		intents = append(intents, t.render(p)...)
 	}
-	g.digest = t.piece("Gateway "+key(g.object), intents)
+	return t.newPiece(name, intents)
 }
 
-// piece adds what conditions wait for, and returns its digest.
-func (t *translation) piece(name string, intents []intent) string {
+// piece is what was rendered for one object. The digests of an empty one are empty.
+type piece struct {
+	name   string
+	intent string // digest of what conditions wait for
+	whole  string // digest of everything, endpoints too
+}
+
+// newPiece makes the piece of an object from its intents and the last services of the document.
+func (t *translation) newPiece(name string, intents []intent) piece {
 	if len(intents) == 0 {
-		return ""
+		return piece{name: name}
 	}
-	text, err := json.Marshal(intents)
+	p := piece{name, digest(intents), digest(t.document.Services[len(t.document.Services)-len(intents):])}
+	t.pieces[name] = p.intent + p.whole
+	return p
+}
+
+// digest is half a Digest: the pieces of many configurations are remembered.
+func digest(of any) string {
+	text, err := json.Marshal(of)
 	if err != nil {
-		panic(err) // strings alone
+		panic(err) // strings and numbers alone
 	}
-	t.pieces[name] = operator.Digest(text)
-	return t.pieces[name]
+	return operator.Digest(text)[:16]
+}
+
+// applied says whether the data path runs the piece, but for endpoints.
+func (t *translation) applied(p *piece) bool {
+	running := t.world.Applied[Plane][p.name]
+	return p.intent != "" && strings.HasPrefix(running, p.intent)
+}
+
+// refused says whether the data path refuses the present configuration, and runs the piece otherwise than it is there.
+func (t *translation) refused(p *piece) bool {
+	return t.world.Refused[Plane] != "" && p.intent != "" && t.world.Applied[Plane][p.name] != p.intent+p.whole
 }
 
 // render adds one service for each family of the addresses.
-func (t *translation) render(id []string, route, protocol string, port int32, vips []netip.Addr, targets []target, affinity string) (intents []intent) {
+func (t *translation) render(p *place) (intents []intent) {
 	for _, is6 := range []bool{false, true} {
-		s := serviceDocument{Name: name(id...), Affinity: affinity}
+		s := serviceDocument{Name: name(p.id...), Affinity: p.affinity}
 		if is6 {
-			s.Name = name(append(id[:len(id):len(id)], "ipv6")...)
+			s.Name = name(append(p.id[:len(p.id):len(p.id)], "ipv6")...)
 		}
-		n := intent{Service: s.Name, Route: route}
-		for _, vip := range vips {
+		s.apply(p.settings)
+		n := intent{Service: s.Name, Route: p.route, Settings: p.settings}
+		for _, vip := range p.vips {
 			if vip.Is6() == is6 {
-				s.VIPs = append(s.VIPs, vipDocument{vip.String(), protocol, port})
-				n.VIPs = append(n.VIPs, fmt.Sprintf("%s %s %d", protocol, vip, port))
+				s.VIPs = append(s.VIPs, vipDocument{vip.String(), p.protocol, p.port})
+				n.VIPs = append(n.VIPs, fmt.Sprintf("%s %s %d", p.protocol, vip, p.port))
 			}
 		}
 		if len(s.VIPs) == 0 {
 			continue
 		}
-		s.Backends = t.backends(protocol, targets, is6)
-		for _, target := range targets {
+		s.Backends = t.backends(p, is6)
+		for _, target := range p.targets {
 			n.Targets = append(n.Targets, fmt.Sprintf("%s:%d weight %d found %t", target.name, target.port, target.weight, target.service != nil))
 		}
 		t.document.Services = append(t.document.Services, s)
@@ -80,9 +98,9 @@ const maxWeight = 10000 // of a backend
 
 // backends divides the shares of targets among their endpoints. A target without endpoints keeps its share: a backend that
 // drops (UDP) or rejects (TCP) takes its place, as the Gateway API wants it.
-func (t *translation) backends(protocol string, targets []target, is6 bool) (all []backendDocument) {
+func (t *translation) backends(p *place, is6 bool) (all []backendDocument) {
 	total, largest := 0, 0.0
-	for _, target := range targets {
+	for _, target := range p.targets {
 		total += target.weight
 	}
 	type part struct {
@@ -101,7 +119,7 @@ func (t *translation) backends(protocol string, targets []target, is6 bool) (all
 		parts[i].share += share // the same destination of two targets, or twice in one, is one backend
 		largest = max(largest, parts[i].share)
 	}
-	for _, target := range targets {
+	for _, target := range p.targets {
 		share := float64(target.weight) / float64(max(total, 1))
 		endpoints := t.endpointsOf(&target, is6)
 		taking := 0
@@ -111,30 +129,40 @@ func (t *translation) backends(protocol string, targets []target, is6 bool) (all
 			}
 		}
 		if taking == 0 {
-			add(backendDocument{Name: "none", Action: refusal(protocol)}, share)
+			add(backendDocument{Name: "none", Action: refusal(p.protocol)}, share)
 			continue
 		}
 		for _, e := range endpoints {
-			b := backendDocument{Name: e.pod, Address: e.address.Addr().String(), Port: e.address.Port()}
 			if e.drains {
-				add(b, 0)
+				add(t.backend(p, &e), 0)
 			} else {
-				add(b, share/float64(taking))
+				add(t.backend(p, &e), share/float64(taking))
 			}
 		}
 	}
 	if total == 0 { // no route, or weights of zero alone
-		add(backendDocument{Name: "none", Action: refusal(protocol)}, 1)
+		add(backendDocument{Name: "none", Action: refusal(p.protocol)}, 1)
 	}
-	for _, p := range parts {
-		if p.share > 0 {
-			p.backend.Weight = max(1, int(math.Round(p.share/largest*maxWeight)))
-		} else if p.backend.Action != "" {
+	for _, n := range parts {
+		if n.share > 0 {
+			n.backend.Weight = max(1, int(math.Round(n.share/largest*maxWeight)))
+		} else if n.backend.Action != "" {
 			continue
 		}
-		all = append(all, p.backend)
+		all = append(all, n.backend)
 	}
-	return named(all)
+	all = named(all)
+	t.distinctNodes(p, all)
+	return all
+}
+
+// backend is an endpoint in a place, without its weight.
+func (t *translation) backend(p *place, e *endpoint) backendDocument {
+	b := backendDocument{Name: e.pod, Address: e.address.Addr().String(), Port: e.address.Port(), Nodes: t.nodesOf(p, e)}
+	if p.keepsPorts() {
+		b.Port = 0
+	}
+	return b
 }
 
 // refusal is what becomes of packets that no endpoint can take.

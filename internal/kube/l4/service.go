@@ -22,7 +22,8 @@ const ServiceCondition = "weir-lb.github.io/Programmed"
 type service struct {
 	object    *corev1.Service
 	addresses addresses
-	digest    string
+	places    []*place
+	piece     piece
 }
 
 func loadBalancers(w *world.World) (all []*service) {
@@ -54,46 +55,28 @@ func loadBalancers(w *world.World) (all []*service) {
 	return all
 }
 
-// renderService renders the ports of a Service.
-func (t *translation) renderService(s *service) {
-	if s.addresses.invalid != nil {
-		return
-	}
-	affinity := ""
-	if s.object.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
-		affinity = "source"
-	}
-	vips := slices.Clone(s.addresses.assigned)
-	slices.SortFunc(vips, netip.Addr.Compare)
-	var intents []intent
-	for i := range s.object.Spec.Ports {
-		p := &s.object.Spec.Ports[i]
-		id := []string{"service", s.object.Namespace, s.object.Name, fmt.Sprint(p.Port), strings.ToLower(string(protocolOf(p)))}
-		own := []target{{name: key(s.object), weight: 1, service: s.object, portName: p.Name, port: p.Port}}
-		intents = append(intents, t.render(id, "", strings.ToLower(string(protocolOf(p))), p.Port, vips, own, affinity)...)
-	}
-	s.digest = t.piece("Service "+key(s.object), intents)
-}
-
 // serviceStatus writes addresses once the data path serves them.
 func (t *translation) serviceStatus(s *service) {
 	t.result.Statuses = append(t.result.Statuses, operator.Status(s.object, func(c *corev1.Service) {
 		set := conditions.New(c.Status.Conditions, c.Generation, t.world.Now)
-		applied := t.world.Has(Plane, "Service "+key(s.object), s.digest)
 		a := &s.addresses
+		old := conditions.Find(c.Status.Conditions, ServiceCondition)
+		had := len(a.assigned) > 0 && sameAddresses(ingress(c), a.assigned) // its addresses are served, if only as before
 		switch {
 		case a.invalid != nil:
 			set.False(ServiceCondition, a.invalid.reason, a.invalid.message)
 		case len(a.assigned) == 0 && a.refused != nil:
 			set.False(ServiceCondition, a.refused.reason, a.refused.message)
-		case applied:
+		case t.refused(&s.piece):
+			set.False(ServiceCondition, "Pending", t.pending())
+		case t.applied(&s.piece):
 			message := ""
 			if a.refused != nil {
 				message = a.refused.message
 			}
 			set.True(ServiceCondition, "Programmed", message)
 		default:
-			if old := conditions.Find(c.Status.Conditions, ServiceCondition); old != nil && old.Status == metav1.ConditionTrue && sameAddresses(ingress(c), a.assigned) {
+			if old != nil && old.Status == metav1.ConditionTrue && had {
 				return
 			}
 			set.False(ServiceCondition, "Pending", t.pending())
@@ -105,7 +88,7 @@ func (t *translation) serviceStatus(s *service) {
 		}
 		c.Status.Conditions = set.All()
 		c.Status.LoadBalancer.Ingress = nil
-		if set.Is(ServiceCondition) {
+		if set.Is(ServiceCondition) || had && a.invalid == nil {
 			for _, address := range a.assigned {
 				c.Status.LoadBalancer.Ingress = append(c.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: address.String(), IPMode: new(corev1.LoadBalancerIPModeVIP)})
 			}

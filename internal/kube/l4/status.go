@@ -23,6 +23,9 @@ func (t *translation) writeStatuses() {
 	for _, r := range t.routes {
 		t.routeStatus(r)
 	}
+	for _, p := range t.policies {
+		t.policyStatus(p)
+	}
 }
 
 const (
@@ -31,11 +34,6 @@ const (
 	resolved   = string(gatewayv1.ListenerConditionResolvedRefs)
 	conflicted = string(gatewayv1.ListenerConditionConflicted)
 )
-
-// applied says whether the data path runs the Gateway as it is.
-func (t *translation) applied(g *gateway) bool {
-	return t.world.Has(Plane, "Gateway "+key(g.object), g.digest)
-}
 
 func (t *translation) gatewayStatus(g *gateway) {
 	t.result.Statuses = append(t.result.Statuses, operator.Status(g.object, func(c *gatewayv1.Gateway) {
@@ -105,7 +103,9 @@ func (t *translation) setProgrammed(g *gateway, c *gatewayv1.Gateway, set *condi
 			p = &problem{string(gatewayv1.GatewayReasonAddressNotAssigned), "this controller has no pools of addresses; name addresses in spec.addresses"}
 		}
 		set.False(programmed, p.reason, p.message)
-	case t.applied(g) || t.wasProgrammed(g):
+	case t.refused(&g.piece):
+		set.False(programmed, string(gatewayv1.GatewayReasonPending), t.pending())
+	case t.applied(&g.piece) || t.wasProgrammed(g):
 		set.True(programmed, programmed, "")
 	default:
 		set.False(programmed, string(gatewayv1.GatewayReasonPending), t.pending())
@@ -214,7 +214,7 @@ func (t *translation) routeStatus(r *route) {
 
 // parentStatus is the entry of one parent, which may be nil. It stays as it was while the data path has not applied the route.
 func (t *translation) parentStatus(r *route, p *parent, old *gatewayv1.RouteParentStatus) []gatewayv1.RouteParentStatus {
-	if p.refused == nil && p.gateway.digest != "" && !t.applied(p.gateway) {
+	if p.refused == nil && p.gateway.piece.intent != "" && !t.applied(&p.gateway.piece) {
 		if old == nil {
 			return nil
 		}

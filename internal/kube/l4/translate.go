@@ -20,6 +20,9 @@ type translation struct {
 	gateways []*gateway
 	routes   []*route
 	services []*service
+	places   []*place
+	policies []*policy
+	compiled map[check]compiled
 	slices   endpointIndex
 	grants   []*gatewayv1.ReferenceGrant
 	document document
@@ -29,7 +32,8 @@ type translation struct {
 
 // Translate renders the world.
 func (o Options) Translate(w *world.World) operator.Result {
-	t := &translation{options: o, world: w, slices: indexEndpoints(w), pieces: map[string]string{}}
+	t := &translation{options: o, world: w, slices: indexEndpoints(w), pieces: map[string]string{}, compiled: map[check]compiled{}}
+	t.document.HashKey = o.HashKey
 	t.grants = slices.Collect(world.All[*gatewayv1.ReferenceGrant](w))
 	classes := t.classes()
 	for g := range world.All[*gatewayv1.Gateway](w) {
@@ -44,11 +48,13 @@ func (o Options) Translate(w *world.World) operator.Result {
 		t.resolve(r)
 		t.attach(r)
 	}
+	t.collectPlaces()
+	t.settlePolicies()
 	for _, g := range t.gateways {
-		t.renderGateway(g)
+		g.piece = t.renderAll("Gateway "+key(g.object), g.places)
 	}
 	for _, s := range t.services {
-		t.renderService(s)
+		s.piece = t.renderAll("Service "+key(s.object), s.places)
 	}
 	t.publish()
 	t.writeStatuses()

@@ -3,9 +3,11 @@ package operator
 import (
 	"context"
 	"fmt"
+	"maps"
 	"reflect"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
@@ -43,6 +45,9 @@ func newLister(cache ctrlcache.Cache, mapper meta.RESTMapper, scheme *runtime.Sc
 // list reads every object. A kind that the API server begins to serve gets its informer here.
 func (l *lister) list(ctx context.Context) (objects []client.Object, err error) {
 	for i := range l.kinds {
+		if needed := l.kinds[i].Needed; needed != nil && !l.active[kindOf(l.kinds[i].Object)] && !needed(objects) {
+			continue
+		}
 		served, err := l.follow(ctx, &l.kinds[i])
 		if err != nil {
 			return nil, err
@@ -85,12 +90,46 @@ func (l *lister) follow(ctx context.Context, kind *Kind) (served bool, err error
 		return false, fmt.Errorf("follow %s: %w", gvk.Kind, err)
 	}
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { l.mark() }, UpdateFunc: func(any, any) { l.mark() }, DeleteFunc: func(any) { l.mark() },
+		AddFunc: func(any) { l.mark() }, DeleteFunc: func(any) { l.mark() },
+		UpdateFunc: func(before, after any) {
+			if !sameMetadata(before, after) {
+				l.mark()
+			}
+		},
 	}); err != nil {
 		return false, err
 	}
 	l.active[name] = true
 	return true, nil
+}
+
+// sameMetadata says whether two objects of which only metadata is kept are equal but for their resourceVersion.
+func sameMetadata(before, after any) bool {
+	a, ok := before.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return false
+	}
+	b, ok := after.(*metav1.PartialObjectMetadata)
+	return ok && a.UID == b.UID && maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations)
+}
+
+// reductions are the transforms of kinds of which not everything is kept.
+func reductions(controllers []Controller) map[client.Object]ctrlcache.ByObject {
+	all := map[client.Object]ctrlcache.ByObject{}
+	for i := range controllers {
+		for _, kind := range controllers[i].Kinds {
+			if reduce := kind.Reduce; reduce != nil {
+				all[kind.Object] = ctrlcache.ByObject{Transform: func(object any) (any, error) {
+					if o, ok := object.(client.Object); ok {
+						o.SetManagedFields(nil)
+						reduce(o)
+					}
+					return object, nil
+				}}
+			}
+		}
+	}
+	return all
 }
 
 // owned lists the objects of a controller's owned kinds, of whatever owner.

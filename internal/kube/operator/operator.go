@@ -75,6 +75,7 @@ func New(c Options) (*Operator, error) {
 		Cache: cache.Options{
 			DefaultTransform:         cache.TransformStripManagedFields(),
 			DefaultWatchErrorHandler: once.watchFailed,
+			ByObject:                 reductions(c.Controllers),
 		},
 	})
 	if err != nil {
