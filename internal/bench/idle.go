@@ -21,7 +21,8 @@ type IdleConfig struct {
 	Nodes    int           // one of which crashes
 	Within   time.Duration // after the crash each client of that node sends a request, evenly within this time
 	Down     time.Duration // from the crash until the node is started again
-	Paths    []string      // names of IdlePaths; empty: all
+	Paths    []string      // names of IdlePaths; empty: all, without replicated where Etcd is empty
+	Etcd     string        // program of etcd, for replicated
 }
 
 // Validate says what cannot be meant.
@@ -36,13 +37,24 @@ func (c *IdleConfig) Validate() error {
 	case c.Down < 0 || c.Down > time.Hour:
 		return fmt.Errorf("--down %v: give 0s to 1h", c.Down)
 	}
+	if slices.Contains(c.Paths, pathReplicated) && c.Etcd == "" {
+		return fmt.Errorf("--only %s: the nodes need an etcd: give --replicate its program", pathReplicated)
+	}
 	return knownNames("path", c.Paths, namesOf(idlePaths()))
 }
+
+// paths are those of the configuration.
+func (c *IdleConfig) paths() []idlePath {
+	return slices.DeleteFunc(idlePaths(), func(p idlePath) bool { return !wanted(c.Paths, p.name) || p.copies && c.Etcd == "" })
+}
+
+const pathReplicated = "replicated"
 
 // idlePath is what of a node ends, and who goes on with its sessions.
 type idlePath struct {
 	name, about string
 	keeps       bool // sessions are to survive: no new handshakes
+	copies      bool // nodes replicate their sessions
 	crash       func(c *chaos, n *chaosNode) error
 	restart     func(c *chaos, n *chaosNode) error // nil: it starts by itself
 	moves       bool                               // the balancer sends the node's clients to the other nodes
@@ -57,6 +69,10 @@ func idlePaths() []idlePath {
 			name: "memory", about: "kill -9 of the node with its supervisor: the sessions are gone, and their clients wait for their time-outs and make new ones at other nodes",
 			crash: (*chaos).crash, restart: (*chaos).restart, moves: true,
 		},
+		{
+			name: pathReplicated, about: "kill -9 of the node with its supervisor, where nodes replicate their sessions (--replicate): another node goes on with them",
+			keeps: true, copies: true, crash: (*chaos).crash, restart: (*chaos).restart, moves: true,
+		},
 	}
 }
 
@@ -68,7 +84,7 @@ func IdleCrash(ctx context.Context, config IdleConfig) (results []*measure.Resul
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	paths := slices.DeleteFunc(idlePaths(), func(p idlePath) bool { return !wanted(config.Paths, p.name) })
+	paths := config.paths()
 	for i, path := range paths {
 		own := config
 		own.Progress = func(done float64, what string) {
@@ -90,14 +106,18 @@ func IdleCrash(ctx context.Context, config IdleConfig) (results []*measure.Resul
 // measureIdle makes the sessions, lets the node crash and waits for the last of its clients.
 func measureIdle(ctx context.Context, config *IdleConfig, path idlePath) (result *measure.Result, err error) {
 	c := &chaos{ctx: ctx, config: ChaosConfig{Run: config.Run, Nodes: config.Nodes}, audit: newNonces(), links: newNonces()}
+	if path.copies {
+		c.config.Etcd = config.Etcd
+	}
 	if c.Stage, err = programs.OpenStage(config.Binary, chaosTopology(config.Nodes)); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	if err := c.startCluster(func(*chaosNode) []string { return nil }); err != nil {
+	each := config.Sessions / config.Nodes
+	room := strconv.Itoa(2*each + 1024) // for those of the node that crashes, all at one other node
+	if err := c.startCluster(func(*chaosNode) []string { return []string{"--max-sessions", room} }); err != nil {
 		return nil, err
 	}
-	each := config.Sessions / config.Nodes
 	var load *coapLoad
 	for i := range config.Nodes { // the last one's clients are those of the node that crashes
 		n := c.nodes[len(c.nodes)-1-i]
@@ -111,8 +131,14 @@ func measureIdle(ctx context.Context, config *IdleConfig, path idlePath) (result
 		}
 		defer load.stop()
 	}
-	config.progress(float64(config.Nodes)/float64(config.Nodes+1), "node1 crashes")
 	node := c.nodes[0]
+	if path.copies {
+		config.progress(float64(config.Nodes)/float64(config.Nodes+1), "copies of the sessions of %s", node.name)
+		if err := c.copied(node, each); err != nil {
+			return nil, err
+		}
+	}
+	config.progress(float64(config.Nodes)/float64(config.Nodes+1), "node1 crashes")
 	crashed := time.Now()
 	if err := path.crash(c, node); err != nil {
 		return nil, err
@@ -141,6 +167,26 @@ func measureIdle(ctx context.Context, config *IdleConfig, path idlePath) (result
 	result = idleResult(config, path, crashed)
 	fillIdle(result, path, crashed, each, load.taken())
 	return result, nil
+}
+
+// copied waits until another node has copies of all sessions of a node.
+func (c *chaos) copied(n *chaosNode, sessions int) error {
+	return until(c.ctx, time.Minute, func() error {
+		var status v1.CoAPStatus
+		if err := n.daemon.Get(c.ctx, "/status", &status); err != nil {
+			return err
+		}
+		have, behind := 0, 0
+		for i := range status.Listeners {
+			if r := status.Listeners[i].Copies; r != nil && !r.Alone {
+				have, behind = have+r.Sessions, behind+r.Behind
+			}
+		}
+		if have < sessions || behind > 0 {
+			return fmt.Errorf("of %d sessions of %s, %d are copied, %d of them not yet", sessions, n.name, have, behind)
+		}
+		return nil
+	})
 }
 
 // sleepers makes the sessions of a node, behind a balancer of their own, and waits until all are there. They send a request each within a time from then on.

@@ -63,11 +63,18 @@ func TestIdleConfig(t *testing.T) {
 	for want, change := range map[string]func(*IdleConfig){
 		"--sessions": func(c *IdleConfig) { c.Sessions = 2 }, "--nodes": func(c *IdleConfig) { c.Nodes = 1 }, "--within": func(c *IdleConfig) { c.Within = 0 },
 		"--down": func(c *IdleConfig) { c.Down = -1 }, "at most 60000": func(c *IdleConfig) { c.Sessions = 200_000 }, `no path "disk"`: func(c *IdleConfig) { c.Paths = []string{"disk"} },
+		"--replicate": func(c *IdleConfig) { c.Paths = []string{pathReplicated} },
 	} {
 		c := good
 		change(&c)
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want an error about %s", err, want)
 		}
+	}
+	if paths := good.paths(); len(paths) != 2 {
+		t.Errorf("without an etcd: %v", namesOf(paths))
+	}
+	if good.Etcd = "etcd"; len(good.paths()) != 3 {
+		t.Errorf("with an etcd: %v", namesOf(good.paths()))
 	}
 }

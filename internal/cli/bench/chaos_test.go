@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/kube/kubetest"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -51,18 +52,23 @@ func TestRootBenchChaos(t *testing.T) {
 	}
 }
 
-// Idle sessions of a node survive its serving process: every client is served again, without a new session.
+// Idle sessions of a node survive its serving process, and where they are replicated the node: every client is served again, without a new
+// session.
 func TestRootBenchIdleCrash(t *testing.T) {
 	netlabtest.Root(t)
+	etcd := filepath.Join(kubetest.Directory(), "etcd")
+	netlabtest.Tools(t, etcd)
 	if !clitest.OwnProcess(t) {
 		return
 	}
-	out, err := clitest.Execute(t, "bench", "run", "idle-crash", "--sessions", "300", "--within", "1s", "--only", "process", "--json")
+	out, err := clitest.Execute(t, "bench", "run", "idle-crash", "--sessions", "300", "--within", "1s", "--only", "process,replicated", "--replicate", etcd, "--json")
 	var results []*measure.Result
-	if failed := json.Unmarshal([]byte(out), &results); err != nil || failed != nil || len(results) != 1 {
+	if failed := json.Unmarshal([]byte(out), &results); err != nil || failed != nil || len(results) != 2 {
 		t.Fatalf("%v, %v\n%s", err, failed, out)
 	}
-	if r := results[0]; r.Requests != 100 || r.Errors != 0 || r.Parameters["verdict"] != "reached" {
-		t.Errorf("%d served, %v, %+v", r.Requests, r.Parameters, r.Figures)
+	for _, r := range results {
+		if r.Requests != 100 || r.Errors != 0 || r.Parameters["verdict"] != "reached" {
+			t.Errorf("%s: %d served, %v, %+v", r.Path, r.Requests, r.Parameters, r.Figures)
+		}
 	}
 }

@@ -26,7 +26,8 @@ What ends (--only):
 ` + measuring.IndentNames(bench.IdlePaths()) + `
 The exit code is 1 if a client is not served again, or makes a new session where the sessions are to survive. A full run takes about 5 minutes.`,
 		Example: `  sudo weir bench run idle-crash --report idle.html
-  sudo weir bench run idle-crash --sessions 3000 --only process --json`,
+  sudo weir bench run idle-crash --sessions 3000 --only process --json
+  sudo weir bench run idle-crash --only replicated --replicate /usr/bin/etcd`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return out.Run(cmd, privilege.BenchDSR, &config.Run, config.Validate(), func(ctx context.Context) ([]*measure.Result, error) {
@@ -39,7 +40,8 @@ The exit code is 1 if a client is not served again, or makes a new session where
 	flags.IntVar(&config.Nodes, "nodes", 3, "nodes of the cluster, 2 to 9")
 	cli.DurationVar(flags, &config.Within, "within", 5*time.Second, "time since the crash within which the clients of the node send, evenly")
 	cli.DurationVar(flags, &config.Down, "down", 5*time.Second, "from the crash until the node is started again, where its memory is lost")
-	flags.StringSliceVar(&config.Paths, "only", nil, "what ends (default all)")
+	flags.StringSliceVar(&config.Paths, "only", nil, "what ends (default all, replicated only with --replicate)")
+	flags.StringVar(&config.Etcd, "replicate", "", "program of etcd, in which nodes agree on their copies: for replicated")
 	out.Add(cmd)
 	return cmd
 }

@@ -148,6 +148,7 @@ type watch struct {
 	list         atomic.Pointer[[]*destination] // the destinations again, for reading without the lock
 	// probing reports that a destination may be in state Probing, so that new flows look for it.
 	probing atomic.Bool
+	mute    map[string]time.Duration // services of which no destination answers, or did at that time; for check alone
 }
 
 type destinationKey struct {
@@ -235,9 +236,12 @@ func (w *watch) claimProbe(v *view, service string, now time.Duration) *destinat
 	return nil
 }
 
+// refuses reports whether the network or the destination's host says that it is not there.
+func (w *watch) refuses(d *destination) bool { return w.limit > 0 && d.refused.Load() >= w.limit }
+
 // silent reports whether a destination that should answer does not.
 func (w *watch) silent(d *destination, now time.Duration) bool {
-	if w.limit > 0 && d.refused.Load() >= w.limit {
+	if w.refuses(d) {
 		return true
 	}
 	if w.limit > 0 && d.missed.Load() >= w.limit && now-time.Duration(d.missedFrom.Load()) >= w.after {
@@ -249,34 +253,23 @@ func (w *watch) silent(d *destination, now time.Duration) bool {
 
 // check updates the state of every destination for now and returns those that became stale. use reports how the snapshot
 // uses a destination: whether it receives datagrams at all, and whether it takes new flows.
+//
+// Silence counts only while another destination of the service answers: if all of them are silent (the network is cut, or clients
+// send what no server can answer), moving every flow to one of them would only break sessions and overload it. The first one that
+// answers again gives the others Config.UnansweredAfter to answer as well.
 func (w *watch) check(now time.Duration, use func(*destination) (live, takesNew bool)) []*destination {
 	if w.timeout < 0 {
 		return nil
 	}
-	// A backend with two addresses is active if both are, because it is taken out as a whole.
-	answering := map[lb.Target]bool{}
-	for _, d := range w.destinations() {
-		if _, takesNew := use(d); takesNew {
-			before, known := answering[d.target]
-			answering[d.target] = d.is(Active) && (before || !known)
-		}
-	}
-	othersThan := func(t lb.Target) (n int) {
-		for other, active := range answering {
-			if active && other.Service == t.Service && other != t {
-				n++
-			}
-		}
-		return n
-	}
+	others := w.others(now, use)
 	var fallen []*destination
 	probing := false
 	for _, d := range w.destinations() {
 		age := now - time.Duration(d.changed.Load())
 		switch BackendState(d.state.Load()) {
 		case Active:
-			if live, _ := use(d); live && w.silent(d, now) && othersThan(d.target) > 0 {
-				answering[d.target] = false
+			if live, _ := use(d); live && w.silent(d, now) && others.replace(d, w.refuses(d)) {
+				others.fall(d.target)
 				d.set(Stale, now)
 				fallen = append(fallen, d)
 			}
@@ -298,4 +291,57 @@ func (w *watch) check(now time.Duration, use func(*destination) (live, takesNew 
 	}
 	w.probing.Store(probing)
 	return fallen
+}
+
+// replacements are the backends that take new flows, for check.
+type replacements struct {
+	active map[lb.Target]bool // all its addresses are: a backend is taken out as a whole
+	mute   map[string]bool    // services of which no active backend answers, or none did until a moment ago
+}
+
+// others returns who could replace a silent destination at now.
+func (w *watch) others(now time.Duration, use func(*destination) (live, takesNew bool)) replacements {
+	r := replacements{active: map[lb.Target]bool{}, mute: map[string]bool{}}
+	answers := map[string]bool{} // by service
+	for _, d := range w.destinations() {
+		if _, takesNew := use(d); !takesNew {
+			continue
+		}
+		before, known := r.active[d.target]
+		r.active[d.target] = d.is(Active) && (before || !known)
+		service := d.target.Service
+		// What will be silent in a moment is silent: the first datagrams of a common silence are not sent at the same time.
+		answers[service] = answers[service] || d.is(Active) && !w.silent(d, now+w.after)
+	}
+	mute := map[string]time.Duration{}
+	for service, some := range answers {
+		since, was := w.mute[service]
+		if !some {
+			since, was = now, true
+		}
+		if r.mute[service] = was && now-since < w.after || !some; r.mute[service] {
+			mute[service] = since
+		}
+	}
+	w.mute = mute
+	return r
+}
+
+// replace reports whether another backend could take the flows of d. refuses: d is not only silent.
+func (r replacements) replace(d *destination, refuses bool) bool {
+	if r.mute[d.target.Service] && !refuses {
+		return false
+	}
+	for other, active := range r.active {
+		if active && other.Service == d.target.Service && other != d.target {
+			return true
+		}
+	}
+	return false
+}
+
+func (r replacements) fall(t lb.Target) {
+	if _, takesNew := r.active[t]; takesNew {
+		r.active[t] = false
+	}
 }
