@@ -41,6 +41,10 @@ type Options struct {
 	Probe health.ProbeFunc
 	// Query requests the status of a node of a CoAP cluster; nil: services that follow one learn nothing.
 	Query owners.QueryFunc
+	// Watch follows a node of a CoAP cluster; nil: nodes are queried again and again.
+	Watch owners.WatchFunc
+	// OwnersFile keeps what Query has learned for the process after this one; empty: nothing is kept.
+	OwnersFile string
 	// Source is the state of the config discovery service that Receive is called for; nil: there is none.
 	Source func() v1.ConfigSource
 }
@@ -51,6 +55,8 @@ type Loop struct {
 	log      *slog.Logger
 	probe    health.ProbeFunc
 	query    owners.QueryFunc
+	watch    owners.WatchFunc
+	kept     string // Options.OwnersFile
 	source   func() v1.ConfigSource
 	applied  atomic.Pointer[lb.Snapshot]
 	changed  chan struct{} // capacity 1: the applied snapshot changed, probes must follow
@@ -69,20 +75,25 @@ type Loop struct {
 	applyTime metrics.Histogram
 	prober    *health.Prober   // nil: not running
 	follower  *owners.Follower // likewise
+	memory    owners.Memory    // of the process before this one
 	news      chan struct{}    // closed and replaced when what Applied returns changes
 }
 
 // New returns a loop without configuration. It does not call the data path yet.
 func New(datapath Datapath, options Options) *Loop {
-	return &Loop{
+	l := &Loop{
 		datapath: datapath,
 		log:      cmp.Or(options.Log, slog.New(slog.DiscardHandler)),
 		probe:    options.Probe,
 		query:    options.Query,
+		watch:    options.Watch,
+		kept:     options.OwnersFile,
 		source:   options.Source,
 		news:     make(chan struct{}),
 		changed:  make(chan struct{}, 1),
 	}
+	l.recall()
+	return l
 }
 
 // Snapshot returns the applied snapshot, nil before the first.
@@ -139,9 +150,14 @@ func (l *Loop) Spec() (lb.Spec, bool) {
 }
 
 func (l *Loop) reloadLocked(spec lb.Spec, document *config.Document) error {
-	if err := l.applyLocked(spec, document, l.overrides); err != nil {
-		return l.failLocked(err)
+	overrides, err := l.rememberedLocked(spec)
+	if err == nil {
+		err = l.applyLocked(spec, document, overrides)
 	}
+	if err != nil {
+		return l.failLocked(Locate(err, document))
+	}
+	l.overrides = overrides
 	l.spec, l.document, l.revision = &spec, document, ""
 	l.failure = nil
 	l.newsLocked()

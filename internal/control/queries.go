@@ -19,6 +19,10 @@ func (l *Loop) runQueries(ctx context.Context) {
 	})
 	defer prober.Stop()
 	follower := owners.New(ctx, l.query, l.log, l.learn)
+	follower.Watch(l.watch)
+	if l.kept != "" {
+		follower.Remember(l.memory, func(m owners.Memory) error { return m.Write(l.kept) })
+	}
 	defer follower.Stop()
 	l.mu.Lock()
 	l.prober, l.follower = prober, follower
@@ -34,6 +38,31 @@ func (l *Loop) runQueries(ctx context.Context) {
 		case <-l.changed:
 		}
 	}
+}
+
+// recall reads what the process before this one has kept of clusters. Without it services wait for answers of the nodes, as they do after
+// the first start.
+func (l *Loop) recall() {
+	if l.kept == "" {
+		return
+	}
+	memory, err := owners.ReadMemory(l.kept)
+	if err != nil {
+		l.log.Error("the owners of clusters that were kept cannot be used; the nodes are queried", "error", err)
+	}
+	l.memory = memory
+}
+
+// rememberedLocked returns the overrides in force, and before the first generation those that are remembered of the clusters of spec.
+func (l *Loop) rememberedLocked(spec lb.Spec) (*lb.Overrides, error) {
+	if l.applied.Load() != nil || len(l.memory) == 0 {
+		return l.overrides, nil
+	}
+	snapshot, err := lb.Compile(spec, l.overrides, l.datapath.Caps())
+	if err != nil {
+		return nil, err
+	}
+	return l.memory.Overrides(snapshot, l.overrides), nil
 }
 
 // learn applies what a cluster has reported.

@@ -7,6 +7,8 @@
 //   - A file system that does not answer, such as NFS without its server, costs a read [Timeout] and no more: the goroutine that
 //     hangs in the kernel is left behind. A [File] has at most MaxHanging of these; until one comes back, each further Read fails at once.
 //
+// [Replace] writes a file whole.
+//
 // Errors name the file and the remedy.
 //
 //	text, err := readfile.Read("/etc/weir/devices.psk", 64<<20)

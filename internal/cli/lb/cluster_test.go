@@ -195,6 +195,42 @@ func TestLBFollowsACluster(t *testing.T) {
 	f.run()
 }
 
+// A balancer that is started again while no node answers steers as before its end, from its first packet on.
+func TestLBRemembersACluster(t *testing.T) {
+	f, dir := newFollowed(t)
+	f.vip = clitest.FreeAddresses(t, 1)[0]
+	path := filepath.Join(dir, "weir.yaml")
+	config := clusterSpec(dir, "nat", f.vip, fmt.Sprintf("address: 127.0.0.1, port: %d", namedEcho(t, "a")), fmt.Sprintf("address: 127.0.0.1, port: %d", namedEcho(t, "b")))
+	clitest.Must(t, os.WriteFile(path, []byte(config), 0o600))
+	kept := filepath.Join(dir, "owners")
+	run := func() *clitest.Process {
+		p := clitest.Start(t, "lb", "lb", "run", "-c", path, "--datapath", "udp", "--owners-state", kept)
+		f.admin = "unix:" + p.Socket
+		return p
+	}
+	p := run()
+	moved := v1.CoAPOwner{Shard: 1, Owner: 2, Version: 1}
+	f.a.is(1, true, moved)
+	f.b.is(2, false, moved)
+	f.becomes("the move", nil, []uint32{1, 2}, "draining", false)
+	f.a.gone()
+	f.becomes("the end of node 1", nil, []uint32{1, 2}, "down", false)
+	f.b.gone()
+	clitest.Must(t, p.Cmd.Process.Kill())
+	<-p.Ended
+	run()
+	f.open()
+	f.reach(1, "b")
+	f.reach(2, "b")
+	status, err := client.New(f.admin, "").LBStatus(t.Context())
+	if err != nil || status.Generation != 1 || !slices.Equal(status.Services[0].Backends[1].Nodes, []uint32{1, 2}) {
+		t.Errorf("%+v, %v", status, err)
+	}
+	f.a.is(1, false)
+	f.b.is(2, false)
+	f.becomes("answers", []uint32{1}, []uint32{2}, "up", false)
+}
+
 func TestRootKernelFollowsACluster(t *testing.T) {
 	clitest.TakesSeconds(t)
 	for mode, vip := range map[string]string{"nat": "10.0.0.1:80", "l2dsr": "10.9.9.9:80"} {

@@ -45,6 +45,7 @@ func newLBRunCommand() *cobra.Command {
 	var kernel ebpfFlags
 	var queues nfqueueFlags
 	var source sourceFlags
+	var ownersFile string
 	cmd := &cobra.Command{
 		Use:   "run FILE",
 		Short: "Run the load balancer of a configuration file",
@@ -74,20 +75,25 @@ With --datapath nfqueue, packets that iptables rules hand to netfilter queues ge
 			if err != nil {
 				return cli.UsageError(err)
 			}
-			return runLB(cmd.Context(), file.Path, datapath, &source, &kernel, &queues, flags, log)
+			if !cmd.Flags().Changed("owners-state") {
+				ownersFile = flags.Beside(".owners")
+			}
+			return runLB(cmd.Context(), file.Path, datapath, ownersFile, &source, &kernel, &queues, flags, log)
 		},
 	}
 	file.Add(cmd, " (YAML; see weir check)")
 	cmd.Args = source.args(&file)
 	source.add(cmd)
 	cmd.Flags().StringVar(&datapath, "datapath", "udp", "what carries the packets: ebpf, nfqueue or udp")
+	cmd.Flags().StringVar(&ownersFile, "owners-state", "", "file that keeps which node of a CoAP cluster has which sessions, for a restart while the nodes do not answer; empty for none (default: the socket of --admin with .owners instead of .sock)")
+	cli.CompleteFlag(cmd, "owners-state", cli.Files)
 	kernel.add(cmd)
 	queues.add(cmd)
 	flags.Add(cmd, cli.LBPart())
 	return cmd
 }
 
-func runLB(ctx context.Context, path, datapath string, source *sourceFlags, kernel *ebpfFlags, queues *nfqueueFlags, flags cli.ServeFlags, log *slog.Logger) (err error) {
+func runLB(ctx context.Context, path, datapath, ownersFile string, source *sourceFlags, kernel *ebpfFlags, queues *nfqueueFlags, flags cli.ServeFlags, log *slog.Logger) (err error) {
 	var loop *control.Loop // set before the data path runs
 	from, err := source.open(path, log)
 	if err != nil {
@@ -107,7 +113,7 @@ func runLB(ctx context.Context, path, datapath string, source *sourceFlags, kern
 			log.Error("close data path", "error", err)
 		}
 	}()
-	loop = control.New(balancer.datapath, control.Options{Log: log, Query: balancing.QueryNode, Source: from.status()})
+	loop = control.New(balancer.datapath, control.Options{Log: log, Query: balancing.QueryNode, Watch: balancing.WatchNode, OwnersFile: ownersFile, Source: from.status()})
 	if err := from.first(loop); err != nil {
 		return err
 	}

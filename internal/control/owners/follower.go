@@ -16,6 +16,10 @@ import (
 // QueryFunc requests the status of the node at an admin address. It must return when ctx ends (the timeout).
 type QueryFunc func(ctx context.Context, cluster *lb.Cluster, admin string) (*v1.CoAPStatus, error)
 
+// WatchFunc follows POST /owners of the node at an admin address: it calls each with every line, until each returns an error, the node ends
+// or ctx does.
+type WatchFunc func(ctx context.Context, cluster *lb.Cluster, admin string, each func(*v1.CoAPOwners) error) error
+
 // Report is what has changed of one service: all owner ids of its queried backends, nil if it follows no cluster any more, and the
 // overrides that are new, gone or other than before.
 type Report struct {
@@ -24,20 +28,30 @@ type Report struct {
 	States  map[lb.Target]lb.Override
 }
 
-// retry is how long a refused report waits.
-const retry = time.Second
+const (
+	retry      = time.Second     // how long a refused report waits
+	watchAgain = 5 * time.Second // from one attempt to follow a node to the next one: it may be an old one, or have no room
+	silence    = 2 * v1.OwnersEvery
+)
 
 // Follower queries the nodes of the services that follow a cluster. Follow and Stop are for one goroutine, Status for any.
 type Follower struct {
 	ctx    context.Context // of all loops; ended by Stop
 	cancel context.CancelFunc
 	query  QueryFunc
+	watch  WatchFunc // nil: nodes are only queried
 	log    *slog.Logger
 	report func(Report) error
 	group  sync.WaitGroup
 
+	memory Memory // of a process before this one, of services that are still to come
+	keep   func(Memory) error
+
 	mu       sync.Mutex // guards services and what is in them
 	services map[string]*service
+
+	keeping    sync.Mutex // held while keep is called
+	keepFailed error      // the newest result of keep
 }
 
 // service is one that follows a cluster.
@@ -84,12 +98,7 @@ func (f *Follower) Follow(snapshot *lb.Snapshot) {
 			continue
 		}
 		wanted[s.Name] = true
-		admins := map[string]string{}
-		for _, b := range s.Backends {
-			if b.Admin != "" {
-				admins[b.Name] = b.Admin
-			}
-		}
+		admins := adminsOf(s)
 		old := f.services[s.Name] // only this goroutine writes the map
 		if old != nil && old.cluster == *s.Cluster && maps.Equal(old.admins, admins) {
 			continue
@@ -97,7 +106,11 @@ func (f *Follower) Follow(snapshot *lb.Snapshot) {
 		if old != nil {
 			old.stop()
 		}
-		f.start(s.Name, newService(s.Cluster, admins, old))
+		next := newService(s.Cluster, admins, old)
+		if old == nil {
+			f.recall(s.Name, next)
+		}
+		f.start(s.Name, next)
 	}
 	for name, s := range f.services {
 		if !wanted[name] {
@@ -178,10 +191,14 @@ func (f *Follower) Stop() {
 	f.group.Wait()
 }
 
-// poll queries one node again and again.
+// Watch has the follower follow nodes with f, and query only those that cannot be followed. Call it before Follow.
+func (f *Follower) Watch(watch WatchFunc) { f.watch = watch }
+
+// poll follows one node, and queries it where that does not work, again and again.
 func (f *Follower) poll(ctx context.Context, name string, s *service, backend, admin string) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
+	var watchAt time.Time
 	for {
 		select {
 		case <-ctx.Done():
@@ -194,7 +211,29 @@ func (f *Follower) poll(ctx context.Context, name string, s *service, backend, a
 			return
 		}
 		f.answered(name, s, backend, &a, err)
+		if now := time.Now(); f.watch != nil && err == nil && !now.Before(watchAt) {
+			watchAt = now.Add(watchAgain)
+			f.stream(ctx, name, s, backend, admin)
+			timer.Reset(max(0, s.cluster.Every-time.Since(now)))
+		}
 	}
+}
+
+// stream enters what a node reports by itself, until it ends or is silent. Why is not reported: the next query shows it.
+func (f *Follower) stream(ctx context.Context, name string, s *service, backend, admin string) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	limit := silence + s.cluster.Timeout
+	late := time.AfterFunc(limit, cancel)
+	defer late.Stop()
+	_ = f.watch(ctx, &s.cluster, admin, func(line *v1.CoAPOwners) error {
+		late.Reset(limit)
+		a, err := answerTo(line)
+		if err == nil {
+			f.answered(name, s, backend, &a, nil)
+		}
+		return err
+	})
 }
 
 func (f *Follower) once(ctx context.Context, s *service, admin string) (answer, error) {
@@ -220,8 +259,8 @@ func (f *Follower) answered(name string, s *service, backend string, a *answer, 
 			f.log.Warn("a node of the cluster does not answer", "service", name, "backend", backend, "error", err)
 		}
 		c.err = err.Error()
-		if old := !n.last.IsZero() && time.Since(n.last) >= s.cluster.OldAfter; old != n.old {
-			n.old, changed = old, true
+		if old := !n.last.IsZero() && time.Since(n.last) >= s.cluster.OldAfter; old && !n.old {
+			n.old, changed = true, true
 		}
 		s.grows(f.log, name)
 	} else {
@@ -257,6 +296,9 @@ func (f *Follower) reports(ctx context.Context, name string, s *service) {
 		next, unknown := viewOf(s.nodes), s.unknown
 		s.conflict = next.conflict
 		f.mu.Unlock()
+		if !unknown {
+			f.memorize()
+		}
 		if unknown || next.equal(&s.reported) {
 			continue
 		}

@@ -46,6 +46,16 @@ func answerOf(status *v1.CoAPStatus) (a answer, err error) {
 	return a, nil
 }
 
+// answerTo reads a line of POST /owners.
+func answerTo(line *v1.CoAPOwners) (answer, error) {
+	status := &v1.CoAPStatus{Listeners: make([]v1.CoAPListener, len(line.Nodes))}
+	for i := range line.Nodes {
+		n := &line.Nodes[i]
+		status.Listeners[i] = v1.CoAPListener{NodeID: &n.ID, Cluster: &v1.CoAPCluster{}, Moves: &v1.CoAPMoves{Draining: n.Draining, Owners: n.Owners}}
+	}
+	return answerOf(status)
+}
+
 func (a *answer) equal(b *answer) bool {
 	return a.draining == b.draining && slices.Equal(a.ids, b.ids) && slices.Equal(a.owners, b.owners)
 }
