@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -153,7 +154,13 @@ func TestRequests(t *testing.T) {
 		"GET /users?limit=2&sort=bytes&user=u":     func() error { _, err := c.Users(ctx, client.UserQuery{User: "u", Sort: "bytes", Limit: 2}); return err },
 		"GET /allocations":                         func() error { _, err := c.Export(ctx); return err },
 		`POST /allocations{"allocations": []}`:     func() error { _, err := c.Import(ctx, strings.NewReader(`{"allocations": []}`)); return err },
-		"POST /applied":                            func() error { return c.Applied(ctx, func(*v1.Applied) bool { return false }) },
+		"POST /owners": func() error {
+			if err := c.CoAPOwners(ctx, func(*v1.CoAPOwners) error { return io.EOF }); err != io.EOF {
+				return fmt.Errorf("%w", err)
+			}
+			return nil
+		},
+		"POST /applied": func() error { return c.Applied(ctx, func(*v1.Applied) bool { return false }) },
 		"POST /trace?host=192.0.2.1&reason=a&reason=b": func() error {
 			err := c.Trace(ctx, client.TraceQuery{Host: "192.0.2.1", Reasons: []string{"a", "b"}}, func(*v1.TraceLine) bool { return false })
 			if err != nil && strings.Contains(err.Error(), "ended the answer") {

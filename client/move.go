@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
@@ -28,6 +29,18 @@ func (c *Client) DrainCoAP(ctx context.Context, to *uint32) (*v1.CoAPMoved, erro
 // UndrainCoAP ends DrainCoAP. The sessions return by themselves.
 func (c *Client) UndrainCoAP(ctx context.Context) (*v1.CoAPMoved, error) {
 	return c.move(ctx, "/undrain", nil, func(m *v1.CoAPMoves) bool { return !m.Draining })
+}
+
+// CoAPOwners follows which node of a cluster has which sessions, as one node sees it. It calls each with the state now, at each change, and
+// every v1.OwnersEvery, until each returns an error or ctx ends; then it returns that error, or nil.
+func (c *Client) CoAPOwners(ctx context.Context, each func(*v1.CoAPOwners) error) error {
+	return c.Stream(ctx, "/owners", nil, func(text []byte) (bool, error) {
+		var line v1.CoAPOwners
+		if err := json.Unmarshal(text, &line); err != nil {
+			return false, fmt.Errorf("a line of the owners: %w", err)
+		}
+		return true, each(&line)
+	})
 }
 
 // move requests a change, and waits until every node has done it.

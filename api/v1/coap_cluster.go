@@ -1,5 +1,7 @@
 package v1
 
+import "time"
+
 import "net/netip"
 
 // CoAPCluster counts what went to and came from other nodes since the start. The first eight are those of Californium's cluster
@@ -64,6 +66,22 @@ type CoAPOwner struct {
 	Owner   uint8  `json:"owner"`   // node that has the sessions
 	Version uint32 `json:"version"` // of several answers the highest one holds
 }
+
+// CoAPOwners is a line of the answer of POST /owners of a CoAP server: which nodes of a cluster it is, and where sessions have moved. There
+// is one now, one at each change, and one every OwnersEvery.
+type CoAPOwners struct {
+	Nodes []CoAPOwnNode `json:"nodes"` // own ones
+}
+
+// CoAPOwnNode is a node of a cluster as it knows itself.
+type CoAPOwnNode struct {
+	ID       uint32      `json:"id"`               // node id in the connection ids that it makes
+	Draining bool        `json:"draining"`         // it moves its sessions to other nodes
+	Owners   []CoAPOwner `json:"owners,omitempty"` // of shards that were ever moved; absent: all are at home
+}
+
+// OwnersEvery is the longest time between two lines of POST /owners.
+const OwnersEvery = time.Second
 
 // CoAPMoved is the output of `weir coap cluster drain --json` and undrain.
 type CoAPMoved struct {

@@ -21,3 +21,12 @@ func QueryNode(ctx context.Context, cluster *lb.Cluster, admin string) (*v1.CoAP
 	}
 	return client.New(admin, token, cli.CoapPart().Name).Limit(maxNodeAnswer).CoAPStatus(ctx)
 }
+
+// WatchNode follows which node of a CoAP cluster has which sessions, as a node reports it, for control.Options.
+func WatchNode(ctx context.Context, cluster *lb.Cluster, admin string, each func(*v1.CoAPOwners) error) error {
+	token, err := cli.AdminToken(cluster.TokenFile)
+	if err != nil {
+		return fmt.Errorf("token_file: %w", err)
+	}
+	return client.New(admin, token, cli.CoapPart().Name).CoAPOwners(ctx, each)
+}

@@ -60,6 +60,23 @@ func nodeOf(t *testing.T, c *client.Conn) (at, made string) {
 	return at, made
 }
 
+// followOwners are the owners of shard 1 as a node reports them; the channel closes when it ends.
+func followOwners(p *clitest.Process) <-chan uint8 {
+	owners := make(chan uint8, 1000)
+	go func() {
+		defer close(owners)
+		p.Admin.CoAPOwners(p.T.Context(), func(line *v1.CoAPOwners) error {
+			for _, o := range line.Nodes[0].Owners {
+				if o.Shard == 1 && len(owners) < cap(owners) {
+					owners <- o.Owner
+				}
+			}
+			return nil
+		})
+	}()
+	return owners
+}
+
 // A session moves to another node and back, without a handshake, while its client goes on to send to the first node.
 func TestClusterDrain(t *testing.T) {
 	clitest.TakesSeconds(t)
@@ -76,6 +93,7 @@ func TestClusterDrain(t *testing.T) {
 	if at, made := nodeOf(t, c); at != "1" || made != "01" {
 		t.Fatalf("the session is at node %s, its connection id of node %s", at, made)
 	}
+	states := followOwners(two)
 	var drained error
 	netlabtest.Eventually(t, "node 1 is drained", func() bool { // not before the other node has announced itself
 		done, err := one.Admin.DrainCoAP(t.Context(), new(uint32(2)))
@@ -103,6 +121,15 @@ func TestClusterDrain(t *testing.T) {
 		t.Fatal(err)
 	}
 	netlabtest.Eventually(t, "the session is back", func() bool { return moves(one).Sessions == 1 && len(moves(one).Owners) == 1 })
+	for _, want := range []uint8{2, 1} { // a line at each change, and repeated ones
+		at, goes := <-states, true
+		for at != want && goes {
+			at, goes = <-states
+		}
+		if !goes {
+			t.Fatalf("node 2 did not report that node %d owns the shard", want)
+		}
+	}
 	if at, _ := nodeOf(t, c); at != "1" {
 		t.Errorf("after all the session is at node %s", at)
 	}

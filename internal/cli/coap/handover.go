@@ -59,7 +59,7 @@ func coapAdmin(server *node.Node, k *handover.Store) admin.Config {
 		return s
 	}
 	return admin.Config{
-		Ready: server.Ready, Status: func() any { return status() }, Metrics: func() []metrics.Sample { return metrics.Of(status()) },
+		Ready: server.Ready, Owners: server.WatchOwners, Status: func() any { return status() }, Metrics: func() []metrics.Sample { return metrics.Of(status()) },
 		Routes: append(moveRoutes(server), admin.Route{Pattern: "POST /upgrade", Answer: func(*http.Request) (any, error) {
 			if err := k.RequestUpgrade(); err != nil {
 				return nil, err

@@ -218,7 +218,7 @@ func runNAT(cmd *cobra.Command, f *natFlags, listen, destinations []string) erro
 	}
 	defer closeAll()
 	// The loop's log about generations is for services; here the console answers.
-	loop = control.New(datapath, control.Options{Log: slog.New(levelHandler{log.Handler(), slog.LevelWarn}), Query: balancing.QueryNode})
+	loop = control.New(datapath, control.Options{Log: slog.New(levelHandler{log.Handler(), slog.LevelWarn}), Query: balancing.QueryNode, Watch: balancing.WatchNode})
 	if err := loop.SetSpec(spec); err != nil {
 		return err
 	}

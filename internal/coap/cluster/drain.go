@@ -25,7 +25,9 @@ func (c *Cluster) Drain(to *uint32) error {
 	if m.node == nil {
 		return errStarting
 	}
-	return m.node.Drain(target)
+	err := m.node.Drain(target)
+	m.publishLocked()
+	return err
 }
 
 // Undrain ends the drain: what has moved from this node returns. Safe from any goroutine.
@@ -39,7 +41,16 @@ func (c *Cluster) Undrain() error {
 		return errStarting
 	}
 	c.moves.node.Undrain()
+	c.moves.publishLocked()
 	return nil
+}
+
+// OnMove has changed called when the owner of a shard, or whether the node drains, has changed. It must not block, nor call the cluster.
+// Call it before the engine runs.
+func (c *Cluster) OnMove(changed func()) {
+	if c.moves != nil {
+		c.moves.changed = changed
+	}
 }
 
 // MoveStatus is how sessions move between this node and others.

@@ -20,7 +20,10 @@ type moves struct {
 	transit atomic.Int64                // sessions on their way to another node
 	busy    atomic.Bool                 // a transfer to another node is under way
 
+	changed func() // owners, or the drain, are not what they were; it must not block. Nil: not wanted
+
 	mu    sync.Mutex
+	drain bool               // of node, when changed was called last; guarded by mu
 	node  *move.Node         // guarded by mu; nil before the first tick, which knows how many workers there are
 	held  []uint8            // shards of which an earlier process has left sessions; guarded by mu
 	waits map[string]waiting // datagrams of sessions on their way, by connection id; guarded by mu
@@ -152,12 +155,17 @@ func (m *moves) advance(w *engine.Worker, n *counters, now time.Duration) {
 	m.act(w, n, &out)
 }
 
-// publishLocked makes the state visible to all workers.
+// publishLocked makes the state visible to all workers, and to those who follow it.
 func (m *moves) publishLocked() {
-	if routes, changed := m.node.Routes(); changed {
+	routes, changed := m.node.Routes()
+	if changed {
 		m.routes.Store(&routes)
 	}
 	m.busy.Store(m.node.Moving())
+	if drain := m.node.Draining().On; (changed || drain != m.drain) && m.changed != nil {
+		m.drain = drain
+		m.changed()
+	}
 }
 
 // export takes sessions away from a worker and sends them to the other node. The lock is held from the question whether there is a

@@ -26,6 +26,7 @@ func (n *Node) openCluster() error {
 		if err != nil {
 			return keyerror.At("cluster", err)
 		}
+		members.OnMove(n.moved.signal)
 		l := &listener{secure: true, nodeID: &own.ID, cluster: members, profile: n.cfg.Plugtest}
 		address, err := resolve(own.DTLS)
 		if err != nil {

@@ -37,6 +37,7 @@ type Node struct {
 	draining   atomic.Bool // sessions end
 	executions *os.File    // nil without Config.Executions; open until the process ends
 	moving     atomic.Bool // sessions move to other nodes
+	moved      news        // owners of a cluster have changed
 
 	mu         sync.Mutex
 	generation uint64 // of the credentials; guarded by mu

@@ -62,6 +62,9 @@ func (s *Server) handler() http.Handler {
 	if s.config.Applied != nil {
 		guard("POST /applied", s.applied)
 	}
+	if s.config.Owners != nil {
+		guard("POST /owners", s.owners)
+	}
 	for _, route := range s.config.Routes {
 		guardUpTo(route.Pattern, max(route.MaxBody, maxBody), func(w http.ResponseWriter, r *http.Request) {
 			answer, err := route.Answer(r)

@@ -46,7 +46,9 @@ type Config struct {
 	Trace func(ctx context.Context, query url.Values, write func(line any, flush bool) error) error
 	// Applied writes which configuration is in force, now and at each change, until ctx ends.
 	Applied func(ctx context.Context, write func(line any, flush bool) error) error
-	Page    http.Handler
+	// Owners writes which nodes of a CoAP cluster this is, and where sessions have moved, now and at each change, until ctx ends.
+	Owners func(ctx context.Context, write func(line any, flush bool) error) error
+	Page   http.Handler
 	// Routes are additional paths of this part. They need the same credential as status.
 	Routes []Route
 
@@ -69,6 +71,7 @@ var ErrServed = errors.New("another process serves it")
 const (
 	maxConnections = 256 // open at one time
 	maxOperators   = 64  // requests with a credential that are answered at one time
+	maxFollowers   = 32  // of these, the ones that follow owners: they stay
 	maxBody        = 64 << 10
 	writeTimeout   = 30 * time.Second
 	endTime        = time.Second
@@ -80,6 +83,7 @@ type Server struct {
 	listener  *limited
 	unix      string        // path of the Unix socket; empty: TCP
 	operators chan struct{} // slots of requests with a credential
+	followers chan struct{} // slots of those that follow owners
 	patterns  []v1.Route
 	http      *http.Server
 	stopping  context.Context // ends hijacked consoles
@@ -93,7 +97,7 @@ func Open(config Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{config: config, listener: newLimited(listener, maxConnections), unix: path, operators: make(chan struct{}, maxOperators)}
+	s := &Server{config: config, listener: newLimited(listener, maxConnections), unix: path, operators: make(chan struct{}, maxOperators), followers: make(chan struct{}, maxFollowers)}
 	if host, err := os.Hostname(); err == nil {
 		s.config.Hosts = append(slices.Clone(config.Hosts), host)
 	}

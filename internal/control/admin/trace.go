@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 )
@@ -24,6 +25,18 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 
 // applied streams what Config.Applied writes.
 func (s *Server) applied(w http.ResponseWriter, r *http.Request) { s.stream(w, r, s.config.Applied) }
+
+// owners streams what Config.Owners writes, to a bounded number of clients: others query the status.
+func (s *Server) owners(w http.ResponseWriter, r *http.Request) {
+	select {
+	case s.followers <- struct{}{}:
+		defer func() { <-s.followers }()
+	default:
+		writeError(w, http.StatusServiceUnavailable, fmt.Errorf("%d clients follow the owners already; query GET /status", maxFollowers))
+		return
+	}
+	s.stream(w, r, s.config.Owners)
+}
 
 // stream sends what lines writes, one JSON value on a line. An error before the first line is an answer.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, lines func(context.Context, func(line any, flush bool) error) error) {
