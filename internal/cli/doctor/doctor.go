@@ -21,6 +21,7 @@ var errFailed = errors.New("packets are lost; see the lines that say fail")
 
 func newDoctorCommand() *cobra.Command {
 	var f balancing.RulesFlags
+	var running cli.ClientFlags
 	var datapath string
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -32,11 +33,22 @@ finding the command that fixes it. Nothing is changed.
 With a configuration FILE, also what it needs: its rules and routes, its marks, its VIPs. Give the options that 'weir lb rules' was
 given. Needs root.
 
+With --datapath udp: whether the kernel forwards established flows of the weir nat that runs (--admin), or of one that this user would
+start, and why not. Needs no privileges.
+
 Exit codes: 0 nothing is lost (there may be warnings), 1 something is, 2 wrong usage.`,
 		Example: `  sudo weir doctor -c weir.yaml --queue 0:3 --interface eth0
   sudo weir doctor -c weir.yaml --json | jq '.[] | select(.level != "ok")'
-  sudo weir doctor -c weir.yaml --datapath ebpf --interface veth0,veth2`,
+  sudo weir doctor -c weir.yaml --datapath ebpf --interface veth0,veth2
+  weir doctor --datapath udp     # does the kernel forward established flows of weir nat?`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if datapath == "udp" {
+				findings, err := natFindings(cmd.Context(), &running, cmd.Flags().Changed("admin"))
+				if err != nil {
+					return err
+				}
+				return report(cmd.OutOrStdout(), findings, asJSON)
+			}
 			c, err := examined(cmd, &f, datapath)
 			if err != nil {
 				return err
@@ -52,7 +64,8 @@ Exit codes: 0 nothing is lost (there may be warnings), 1 something is, 2 wrong u
 		},
 	}
 	f.Add(cmd)
-	cmd.Flags().StringVar(&datapath, "datapath", "nfqueue", "nfqueue or ebpf")
+	running.AddAddress(cmd, cli.NATPart())
+	cmd.Flags().StringVar(&datapath, "datapath", "nfqueue", "nfqueue, ebpf or udp (weir nat)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
@@ -65,7 +78,7 @@ func examined(cmd *cobra.Command, f *balancing.RulesFlags, datapath string) (doc
 	case "ebpf":
 		c.Kernel = true
 	default:
-		return c, cli.UsageError(fmt.Errorf("--datapath %q: write nfqueue or ebpf", datapath))
+		return c, cli.UsageError(fmt.Errorf("--datapath %q: write nfqueue, ebpf or udp", datapath))
 	}
 	ranges, err := f.Rules()
 	if err != nil {
@@ -135,6 +148,6 @@ func Family() cli.Family {
 
 func doctorValues() map[string][]string {
 	return map[string][]string{
-		"weir doctor --datapath": {"nfqueue", "ebpf"},
+		"weir doctor --datapath": {"nfqueue", "ebpf", "udp"},
 	}
 }
