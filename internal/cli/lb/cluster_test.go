@@ -34,9 +34,13 @@ func newNodeAPI(t *testing.T, dir, name string, id uint32) *nodeAPI {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		status := n.status.Load()
 		w.Header().Set(v1.PartHeader, "coap")
+		if r.URL.Path != "/status" { // as a node that cannot be followed: it is queried
+			http.NotFound(w, r)
+			return
+		}
 		if status == nil {
 			http.Error(w, "gone", http.StatusServiceUnavailable)
 			return
