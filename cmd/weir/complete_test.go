@@ -127,7 +127,7 @@ func TestCompletionOfValues(t *testing.T) {
 		{"demo --clients |", ":4"},
 		{"version |", ":4"},
 		{"nat :5784 |", ":4"},
-		{"doctor --datapath |", "nfqueue ebpf :4"},
+		{"doctor --datapath |", "nfqueue ebpf udp :4"},
 	} {
 		line, want := c[0], c[1]
 		words := strings.Split(strings.TrimSuffix(line, "|"), " ")

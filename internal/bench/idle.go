@@ -140,26 +140,8 @@ func measureIdle(ctx context.Context, config *IdleConfig, path idlePath) (result
 	}
 	config.progress(float64(config.Nodes)/float64(config.Nodes+1), "node1 crashes")
 	crashed := time.Now()
-	if err := path.crash(c, node); err != nil {
+	if err := path.happen(c, node, crashed, config.Down); err != nil {
 		return nil, err
-	}
-	if path.moves {
-		for _, other := range c.nodes[1:] {
-			if _, err := c.nat.Console(ctx, "add "+other.public); err != nil {
-				return nil, err
-			}
-		}
-		if _, err := c.nat.Console(ctx, "remove "+node.public); err != nil {
-			return nil, err
-		}
-	}
-	if path.restart != nil {
-		if err := programs.Sleep(ctx, time.Until(crashed.Add(config.Down))); err != nil {
-			return nil, err
-		}
-		if err := path.restart(c, node); err != nil {
-			return nil, err
-		}
 	}
 	if err := awaitServed(ctx, config, load, each); err != nil {
 		return nil, err
@@ -167,6 +149,30 @@ func measureIdle(ctx context.Context, config *IdleConfig, path idlePath) (result
 	result = idleResult(config, path, crashed)
 	fillIdle(result, path, crashed, each, load.taken())
 	return result, nil
+}
+
+// happen lets the node crash, sends its clients to the others, and starts it again.
+func (p *idlePath) happen(c *chaos, node *chaosNode, now time.Time, down time.Duration) error {
+	if err := p.crash(c, node); err != nil {
+		return err
+	}
+	if p.moves {
+		for _, other := range c.nodes[1:] {
+			if _, err := c.nat.Console(c.ctx, "add "+other.public); err != nil {
+				return err
+			}
+		}
+		if _, err := c.nat.Console(c.ctx, "remove "+node.public); err != nil {
+			return err
+		}
+	}
+	if p.restart == nil {
+		return nil
+	}
+	if err := programs.Sleep(c.ctx, time.Until(now.Add(down))); err != nil {
+		return err
+	}
+	return p.restart(c, node)
 }
 
 // copied waits until another node has copies of all sessions of a node.

@@ -86,7 +86,7 @@ With --datapath nfqueue, packets that iptables rules hand to netfilter queues ge
 	source.add(cmd)
 	cmd.Flags().StringVar(&datapath, "datapath", "udp", "what carries the packets: ebpf, nfqueue or udp")
 	cmd.Flags().StringVar(&ownersFile, "owners-state", "", "file that keeps which node of a CoAP cluster has which sessions, for a restart while the nodes do not answer; empty for none (default: the socket of --admin with .owners instead of .sock)")
-	cli.CompleteFlag(cmd, "owners-state", cli.Files)
+	cli.CompleteFlag(cmd, "owners-state", cli.FilesOf("owners"))
 	kernel.add(cmd)
 	queues.add(cmd)
 	flags.Add(cmd, cli.LBPart())

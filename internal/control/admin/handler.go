@@ -56,15 +56,7 @@ func (s *Server) handler() http.Handler {
 	if s.config.Console != nil {
 		guard("POST /console", s.console)
 	}
-	if s.config.Trace != nil {
-		guard("POST /trace", s.trace)
-	}
-	if s.config.Applied != nil {
-		guard("POST /applied", s.applied)
-	}
-	if s.config.Owners != nil {
-		guard("POST /owners", s.owners)
-	}
+	s.streams(guard)
 	for _, route := range s.config.Routes {
 		guardUpTo(route.Pattern, max(route.MaxBody, maxBody), func(w http.ResponseWriter, r *http.Request) {
 			answer, err := route.Answer(r)

@@ -12,6 +12,19 @@ import (
 // ErrBusy is wrapped by errors of Config.Trace when another client has the trace; it becomes status 409.
 var ErrBusy = errors.New("busy")
 
+// streams are the paths whose answers go on until the client disconnects.
+func (s *Server) streams(guard func(pattern string, h http.HandlerFunc)) {
+	if s.config.Trace != nil {
+		guard("POST /trace", s.trace)
+	}
+	if s.config.Applied != nil {
+		guard("POST /applied", s.applied)
+	}
+	if s.config.Owners != nil {
+		guard("POST /owners", s.owners)
+	}
+}
+
 // trace streams what Config.Trace writes.
 func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 	if err := r.ParseForm(); err != nil {
