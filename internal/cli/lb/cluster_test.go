@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -199,40 +200,46 @@ func TestLBFollowsACluster(t *testing.T) {
 	f.run()
 }
 
-// A balancer that is started again while no node answers steers as before its end, from its first packet on.
-func TestLBRemembersACluster(t *testing.T) {
-	f, dir := newFollowed(t)
-	f.vip = clitest.FreeAddresses(t, 1)[0]
-	path := filepath.Join(dir, "weir.yaml")
-	config := clusterSpec(dir, "nat", f.vip, fmt.Sprintf("address: 127.0.0.1, port: %d", namedEcho(t, "a")), fmt.Sprintf("address: 127.0.0.1, port: %d", namedEcho(t, "b")))
-	clitest.Must(t, os.WriteFile(path, []byte(config), 0o600))
-	kept := filepath.Join(dir, "owners")
-	run := func() *clitest.Process {
-		p := clitest.Start(t, "lb", "lb", "run", "-c", path, "--datapath", "udp", "--owners-state", kept)
-		f.admin = "unix:" + p.Socket
-		return p
-	}
-	p := run()
-	moved := v1.CoAPOwner{Shard: 1, Owner: 2, Version: 1}
+// remembers has the balancer start again while no node answers: its first generation steers as the last one did.
+func (f *followed) remembers(restart func()) {
+	f.t.Helper()
+	moved := v1.CoAPOwner{Shard: 1, Owner: 2, Version: 9}
 	f.a.is(1, true, moved)
 	f.b.is(2, false, moved)
 	f.becomes("the move", nil, []uint32{1, 2}, "draining", false)
 	f.a.gone()
 	f.becomes("the end of node 1", nil, []uint32{1, 2}, "down", false)
 	f.b.gone()
-	clitest.Must(t, p.Cmd.Process.Kill())
-	<-p.Ended
-	run()
-	f.open()
+	restart()
 	f.reach(1, "b")
 	f.reach(2, "b")
-	status, err := client.New(f.admin, "").LBStatus(t.Context())
+	status, err := client.New(f.admin, "").LBStatus(f.t.Context())
 	if err != nil || status.Generation != 1 || !slices.Equal(status.Services[0].Backends[1].Nodes, []uint32{1, 2}) {
-		t.Errorf("%+v, %v", status, err)
+		f.t.Errorf("%+v, %v", status, err)
 	}
 	f.a.is(1, false)
 	f.b.is(2, false)
 	f.becomes("answers", []uint32{1}, []uint32{2}, "up", false)
+}
+
+func TestLBRemembersACluster(t *testing.T) {
+	f, dir := newFollowed(t)
+	f.vip = clitest.FreeAddresses(t, 1)[0]
+	path := filepath.Join(dir, "weir.yaml")
+	config := clusterSpec(dir, "nat", f.vip, fmt.Sprintf("address: 127.0.0.1, port: %d", namedEcho(t, "a")), fmt.Sprintf("address: 127.0.0.1, port: %d", namedEcho(t, "b")))
+	clitest.Must(t, os.WriteFile(path, []byte(config), 0o600))
+	run := func() *clitest.Process {
+		p := clitest.Start(t, "lb", "lb", "run", "-c", path, "--datapath", "udp", "--owners-state", filepath.Join(dir, "kept.owners"))
+		f.admin = "unix:" + p.Socket
+		return p
+	}
+	p := run()
+	f.open()
+	f.remembers(func() {
+		clitest.Must(t, p.Cmd.Process.Kill())
+		<-p.Ended
+		run()
+	})
 }
 
 func TestRootKernelFollowsACluster(t *testing.T) {
@@ -248,6 +255,10 @@ func TestRootKernelFollowsACluster(t *testing.T) {
 			k := newKernelLB(t, lab.Namespace("gateway"), "tcx", kernelInterfaces, clusterSpec(dir, mode, vip, "address: 10.2.0.2"+port, "address: 10.3.0.2"+port))
 			f.admin = "unix:" + k.socket
 			f.run()
+			f.remembers(func() {
+				k.end(syscall.SIGKILL)
+				k.start()
+			})
 		})
 	}
 }
