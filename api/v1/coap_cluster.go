@@ -53,6 +53,7 @@ type CoAPReplication struct {
 	Behind      int    `json:"behind"`                // of these, the ones that the other node has no copy of yet
 	Copies      int    `json:"copies"`                // of other nodes' sessions
 	TakenOver   uint64 `json:"taken_over"`            // sessions of nodes that have failed
+	Inherited   uint64 `json:"inherited"`             // sessions of the process before this one that go on here, since no other node has taken them over
 	NotRestored uint64 `json:"not_restored"`          // those that could not go on here
 	TakeOvers   uint64 `json:"take_overs"`            // processes of other nodes whose sessions were taken over
 	Fenced      uint64 `json:"fenced"`                // times that the sessions of this node were taken over while it was running

@@ -52,6 +52,25 @@ func TestRootBenchChaos(t *testing.T) {
 	}
 }
 
+// A node with copied sessions is cut off from the others and from the store, while its clients reach it: by a short script of a fixed seed. No session ends, and no nonce is used
+// twice.
+func TestRootBenchChaosReplicated(t *testing.T) {
+	netlabtest.Root(t)
+	if !clitest.OwnProcess(t) {
+		return
+	}
+	store := filepath.Join(kubetest.Directory(), "etcd")
+	netlabtest.Tools(t, store)
+	out, err := clitest.Execute(t, "bench", "run", "chaos", "--duration", "12s", "--seed", "56", "--every", "1s", "--clients", "10", "--interval", "100ms", "--events", "partition,nat", "--replicate", store, "--json")
+	var results []*measure.Result
+	if failed := json.Unmarshal([]byte(out), &results); failed != nil || len(results) != 1 {
+		t.Fatalf("%v, %v\n%s", err, failed, out)
+	}
+	if r := results[0]; err != nil || !slices.ContainsFunc(r.Events, func(e measure.Event) bool { return strings.HasPrefix(e.What, "partition") }) {
+		t.Errorf("%v: %v\n%+v\n%+v", err, r.Parameters, r.Figures, r.Events)
+	}
+}
+
 // Idle sessions of a node survive its serving process, and where they are replicated the node: every client is served again, without a new
 // session.
 func TestRootBenchIdleCrash(t *testing.T) {

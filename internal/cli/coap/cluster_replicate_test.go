@@ -22,23 +22,48 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-// startEtcd runs a server of etcd, which the control plane of package kubetest contains, and returns its URL.
+// etcd is a server of etcd, which the control plane of package kubetest contains.
+type etcd struct {
+	t    *testing.T
+	args []string
+	cmd  *exec.Cmd
+}
+
+// startEtcd runs a server of etcd, and returns its URL.
 func startEtcd(t *testing.T) string {
 	t.Helper()
-	program := filepath.Join(kubetest.Directory(), "etcd")
-	netlabtest.Tools(t, program)
-	clients, peers := freeURL(t), freeURL(t)
-	cmd := exec.Command(program, "--data-dir", filepath.Join(t.TempDir(), "etcd"), "--listen-client-urls", clients, "--advertise-client-urls", clients,
-		"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "default="+peers, "--unsafe-no-fsync", "--log-level", "error")
-	cmd.Stderr = os.Stderr
-	if err := clitest.StartChild(cmd); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
+	clients := freeURL(t)
+	newEtcd(t, clients).start()
 	return clients
+}
+
+func newEtcd(t *testing.T, clients string, more ...string) *etcd {
+	t.Helper()
+	netlabtest.Tools(t, filepath.Join(kubetest.Directory(), "etcd"))
+	peers := freeURL(t)
+	e := &etcd{t: t, args: append([]string{
+		"--data-dir", filepath.Join(t.TempDir(), "etcd"), "--listen-client-urls", clients, "--advertise-client-urls", clients,
+		"--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", "default=" + peers, "--unsafe-no-fsync", "--log-level", "error",
+	}, more...)}
+	t.Cleanup(e.stop)
+	return e
+}
+
+func (e *etcd) start() {
+	e.t.Helper()
+	e.cmd = exec.Command(filepath.Join(kubetest.Directory(), "etcd"), e.args...)
+	e.cmd.Stderr = os.Stderr
+	if err := clitest.StartChild(e.cmd); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+func (e *etcd) stop() {
+	if e.cmd != nil {
+		_ = e.cmd.Process.Kill()
+		_ = e.cmd.Wait()
+		e.cmd = nil
+	}
 }
 
 func freeURL(t *testing.T) string { return "http://" + clitest.FreeTCP(t).String() }
@@ -49,11 +74,11 @@ type replicated struct {
 	nodes     []*clitest.Process
 }
 
-func startReplicated(t *testing.T, store string, nodes int) *replicated {
+func startReplicated(t *testing.T, store string, nodes int, more ...string) *replicated {
 	t.Helper()
 	r := &replicated{addresses: clitest.FreeAddresses(t, 2*nodes)}
 	for i := range nodes {
-		r.nodes = append(r.nodes, securedNode(t, r.addresses, i, "--no-supervisor", "--dtls-cluster-replicate", store))
+		r.nodes = append(r.nodes, securedNode(t, r.addresses, i, append([]string{"--no-supervisor", "--dtls-cluster-replicate", store}, more...)...))
 	}
 	for _, p := range r.nodes {
 		awaitNodesUp(p)
@@ -69,6 +94,16 @@ func copies(p *clitest.Process) cluster.ReplicationStatus {
 		p.T.Fatalf("%s copies no sessions", p.Name)
 	}
 	return *s
+}
+
+// awaitCopies waits until a node has so many sessions, and its buddy a copy of each.
+func awaitCopies(p *clitest.Process, sessions int) (s cluster.ReplicationStatus) {
+	p.T.Helper()
+	netlabtest.Eventually(p.T, "all sessions are copied", func() bool {
+		s = copies(p)
+		return s.Buddy != nil && s.Behind == 0 && s.Sessions == sessions
+	})
+	return s
 }
 
 // steered is a client's socket whose datagrams go to one node or another, as by a balancer. It fails the test when a sequence number comes twice.
@@ -115,12 +150,13 @@ type workload struct {
 	answers []atomic.Int64
 	stop    chan struct{}
 	running sync.WaitGroup
+	longest atomic.Int64 // of all waits for an answer, in nanoseconds
 }
 
 // repeatLate is a first retransmission that comes after the take-over, which takes 4 to 5 s.
 const repeatLate = 5 * time.Second
 
-func startWorkload(t *testing.T, at string, clients int) *workload {
+func startWorkload(t *testing.T, at string, clients int, ackTimeout time.Duration) *workload {
 	t.Helper()
 	l := &workload{t: t, answers: make([]atomic.Int64, clients), stop: make(chan struct{})}
 	for i := range clients {
@@ -131,7 +167,7 @@ func startWorkload(t *testing.T, at string, clients int) *workload {
 		s := &steered{UDPConn: socket, t: t, seen: map[uint64]netip.AddrPort{}}
 		l.sockets = append(l.sockets, s)
 		l.steer(i, at)
-		conn, err := client.Dial(t.Context(), "coaps://"+at, client.DialConfig{AckTimeout: repeatLate, Timeout: time.Minute, Under: func(own client.RawLink) client.RawLink {
+		conn, err := client.Dial(t.Context(), "coaps://"+at, client.DialConfig{AckTimeout: ackTimeout, Timeout: time.Minute, Under: func(own client.RawLink) client.RawLink {
 			_ = own.Close()
 			return s
 		}})
@@ -160,6 +196,7 @@ func (l *workload) load(i int, conn *client.Conn) {
 		case <-time.After(5 * time.Millisecond): // the client's own pause
 		}
 		body := fmt.Sprintf("client %d, request %d", i, number)
+		began := time.Now()
 		x, err := conn.Do(l.t.Context(), &client.Request{Method: message.POST, Path: []string{"echo"}, Payload: []byte(body)})
 		if err != nil {
 			l.t.Errorf("%s: %v", body, err)
@@ -171,6 +208,9 @@ func (l *workload) load(i int, conn *client.Conn) {
 			return
 		}
 		l.answers[i].Add(1)
+		if wait := int64(time.Since(began)); wait > l.longest.Load() {
+			l.longest.Store(wait) // two at a time: either is long
+		}
 	}
 }
 
@@ -209,12 +249,9 @@ func TestClusterTakesOver(t *testing.T) {
 	clitest.TakesSeconds(t)
 	const clients = 30
 	r := startReplicated(t, startEtcd(t), 3)
-	l := startWorkload(t, r.addresses[0], clients)
+	l := startWorkload(t, r.addresses[0], clients, repeatLate)
 	l.goOn(3)
-	netlabtest.Eventually(t, "all sessions are copied", func() bool {
-		s := copies(r.nodes[0])
-		return s.Buddy != nil && s.Behind == 0 && s.Sessions == clients
-	})
+	awaitCopies(r.nodes[0], clients)
 	if err := r.nodes[0].Cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -246,12 +283,9 @@ func TestClusterFencesAStoppedNode(t *testing.T) {
 	clitest.TakesSeconds(t)
 	const clients = 20
 	r := startReplicated(t, startEtcd(t), 3)
-	l := startWorkload(t, r.addresses[0], clients)
+	l := startWorkload(t, r.addresses[0], clients, repeatLate)
 	l.goOn(3)
-	netlabtest.Eventually(t, "all sessions are copied", func() bool {
-		s := copies(r.nodes[0])
-		return s.Buddy != nil && s.Behind == 0 && s.Sessions == clients
-	})
+	awaitCopies(r.nodes[0], clients)
 	stopped := r.nodes[0].Cmd.Process
 	if err := stopped.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -266,10 +300,7 @@ func TestClusterFencesAStoppedNode(t *testing.T) {
 	l.goOn(3)
 	netlabtest.Eventually(t, "the sessions are back", func() bool { return moves(r.nodes[0]).Sessions == clients })
 	l.goOn(3)
-	netlabtest.Eventually(t, "they are copied again", func() bool {
-		s := copies(r.nodes[0])
-		return s.Buddy != nil && s.Behind == 0 && s.Sessions == clients
-	})
+	awaitCopies(r.nodes[0], clients)
 	l.end()
 	first := nodeStatus(r.nodes[0])
 	if first.Copies.Fenced != 1 || first.Engine.Fenced != clients || first.Engine.Handshakes != clients {

@@ -40,10 +40,17 @@ type replicas struct {
 	self    replica.Process         // of the life
 	copies  map[uint64]*engine.Copy // own sessions that have copies, by number
 	peers   map[uint8]*process
+	seen    [256]time.Duration              // when a process of each node has sent something last
 	agreed  []replica.Entry                 // read, and not handled yet
 	entries map[replica.Process]storedEntry // in the store
 	pending map[replica.Process]bool        // owners of changes under way
 	counts  ReplicationStatus
+	boot    uint64 // by which other nodes name this process as their buddy
+
+	memory     *lifeMemory // outlives the process; nil: there is none
+	line       lifeLine    // that is stored there
+	generation func() uint64
+	resumed    bool // the process goes on as the one before
 
 	changes chan replica.Change // to the store
 	leaving atomic.Bool         // the process ends, and its sessions stay for its buddy
@@ -102,12 +109,19 @@ func sinceBoot() time.Duration {
 func (r *replicas) beginLocked() {
 	r.self = replica.Process{Node: uint8(r.c.self), Boot: random()}
 	r.copies = map[uint64]*engine.Copy{}
-	r.node = replica.New(replica.Config{Self: r.self, Sessions: maxReplicated, Copies: maxReplicated, Slot: r.slotLocked})
+	r.newNodeLocked(r.self.Boot)
+	r.keepLocked()
 	life := &engine.Life{Lease: replica.Lease}
 	life.Until.Store(math.MaxInt64)
 	if before := r.life.Swap(life); before != nil {
 		before.Until.Store(math.MinInt64)
 	}
+}
+
+// newNodeLocked makes the state of a process.
+func (r *replicas) newNodeLocked(boot uint64) {
+	r.boot = boot
+	r.node = replica.New(replica.Config{Self: r.self, Boot: boot, Sessions: maxReplicated, Copies: maxReplicated, Slot: r.slotLocked})
 }
 
 // maxReplicated bounds the own sessions that have copies, and the copies of others'. The engine's tables are the narrower bound of the former.
@@ -168,6 +182,9 @@ func join(to, more *replica.Output) {
 
 // applyLocked does what must be done before another call.
 func (r *replicas) applyLocked(o *replica.Output) {
+	if !r.node.Fenced() {
+		r.keepLocked()
+	}
 	for _, l := range o.Limits {
 		if c := r.copies[l.Number]; c != nil {
 			c.Raise(l.Limit)
@@ -230,7 +247,7 @@ func (r *replicas) greet(w *engine.Worker, now time.Duration) {
 	}
 	r.greetAt = now + greetEvery
 	r.mu.Lock()
-	b := binary.LittleEndian.AppendUint64([]byte{replica.Type, kindGreeting}, r.self.Boot)
+	b := binary.LittleEndian.AppendUint64([]byte{replica.Type, kindGreeting}, r.boot)
 	r.mu.Unlock()
 	view := r.c.view.Load()
 	for id, node := range view.byID {
@@ -264,7 +281,8 @@ func (r *replicas) receive(w *engine.Worker, n *counters, from netip.AddrPort, m
 		boot := binary.LittleEndian.Uint64(message[2:])
 		r.mu.Lock()
 		if boot != 0 {
-			r.peers[uint8(id)] = &process{boot, r.clock()}
+			now := r.clock()
+			r.peers[uint8(id)], r.seen[uint8(id)] = &process{boot, now}, now
 		}
 		r.mu.Unlock()
 		return

@@ -38,6 +38,24 @@ func (c *Cluster) Enter(session *engine.Copy, next uint64) bool {
 	return true
 }
 
+// Inherit implements [engine.Replicator].
+func (c *Cluster) Inherit(session *engine.Copy, next, limit, generation uint64) bool {
+	r := c.replicas
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if session.Life != r.life.Load() || !r.resumed || generation <= r.line.floor {
+		return false
+	}
+	number, limit, ok := r.node.Inherit(next, limit)
+	if !ok {
+		return false
+	}
+	session.Number = number
+	session.Raise(limit)
+	r.copies[number] = session
+	return true
+}
+
 // Used implements [engine.Replicator].
 func (c *Cluster) Used(w *engine.Worker, session *engine.Copy, next uint64) {
 	c.replicas.of(w, session, func() replica.Output { return c.replicas.node.Used(session.Number, next) })

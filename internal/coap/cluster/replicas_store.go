@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/weir-lb/weir/internal/coap/cluster/replica"
@@ -10,17 +11,37 @@ import (
 // storedEntry is an entry as it was read last.
 type storedEntry struct {
 	term  uint64
+	taken bool          // by a process, for good
 	idle  bool          // no process can take anything over because of it
 	since time.Duration // of this term
 }
 
-// Entries of earlier processes of this node are deleted when they have not changed for so long. A missing entry counts as taken, so that nothing
-// is restored because of it.
+// Entries that have not changed for so long are deleted: those of earlier processes of this node, those of other nodes that are taken, and those of
+// nodes that have gone for good. A missing entry counts as taken, so that nothing is restored because of it: at worst a node that was cut off from this one for deleteGone, but
+// not from its buddy, and not from the store afterwards, drops its sessions.
 const (
 	deleteIdle  = time.Minute
 	deleteAny   = 10 * time.Minute
+	deleteGone  = 24 * time.Hour // of a node of which nothing was received for as long
 	deleteEvery = 10 * time.Second
+
+	manyEntries = 1024    // with more, entries that are taken are deleted after deleteIdle
+	maxEntries  = 1 << 16 // that are remembered
 )
+
+// probeEvery is how often the store is asked, if nothing else is requested: its failure is to be known before a node fails as well.
+const probeEvery = 5 * time.Second
+
+// probe asks the store for the own entry, by a change that it refuses.
+func (r *replicas) probe() {
+	r.mu.Lock()
+	own := r.self
+	known := r.entries[own].term > 0 // one that has never been there would count as taken
+	r.mu.Unlock()
+	if known {
+		r.request(&replica.Change{Owner: own, Term: math.MaxInt64})
+	}
+}
 
 // request passes a change to the store, one at a time for each process. What there is no room for is requested again.
 func (r *replicas) request(c *replica.Change) {
@@ -39,8 +60,9 @@ func (r *replicas) request(c *replica.Change) {
 // run serves the store until ctx ends.
 func (r *replicas) run(ctx context.Context) {
 	go r.follow(ctx)
-	sweep := time.NewTicker(deleteEvery)
+	sweep, probe := time.NewTicker(deleteEvery), time.NewTicker(probeEvery)
 	defer sweep.Stop()
+	defer probe.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -50,6 +72,8 @@ func (r *replicas) run(ctx context.Context) {
 			go r.change(ctx, c)
 		case <-sweep.C:
 			r.sweep(ctx)
+		case <-probe.C:
+			r.probe()
 		}
 	}
 }
@@ -86,8 +110,8 @@ func (r *replicas) reachableLocked(err error) {
 func (r *replicas) read(e replica.Entry) {
 	now := r.clock()
 	r.mu.Lock()
-	if known := r.entries[e.Owner]; e.Term > known.term {
-		r.entries[e.Owner] = storedEntry{e.Term, e.Taken || e.Buddy == replica.Process{}, now}
+	if known, found := r.entries[e.Owner]; e.Term > known.term && (found || len(r.entries) < maxEntries) {
+		r.entries[e.Owner] = storedEntry{e.Term, e.Taken, e.Taken || e.Buddy == replica.Process{}, now}
 		if e.Taken && e.By == (replica.Process{}) {
 			delete(r.entries, e.Owner)
 		}
@@ -116,7 +140,21 @@ func (r *replicas) follow(ctx context.Context) {
 	}
 }
 
-// sweep deletes the entries of earlier processes of this node.
+// obsoleteLocked reports whether an entry is to be deleted.
+func (r *replicas) obsoleteLocked(owner replica.Process, s storedEntry, now time.Duration) bool {
+	unchanged := now - s.since
+	switch {
+	case owner == r.self:
+		return false
+	case unchanged >= deleteAny && (s.taken || owner.Node == r.self.Node):
+		return true
+	case unchanged >= deleteIdle && (s.idle && owner.Node == r.self.Node || s.taken && len(r.entries) > manyEntries):
+		return true
+	}
+	return unchanged >= deleteGone && now-r.seen[owner.Node] >= deleteGone
+}
+
+// sweep deletes entries that nobody needs any more.
 func (r *replicas) sweep(ctx context.Context) {
 	now := r.clock()
 	type old struct {
@@ -126,7 +164,7 @@ func (r *replicas) sweep(ctx context.Context) {
 	var all []old
 	r.mu.Lock()
 	for owner, s := range r.entries {
-		if owner.Node == r.self.Node && owner != r.self && (now-s.since >= deleteAny || s.idle && now-s.since >= deleteIdle) {
+		if r.obsoleteLocked(owner, s, now) {
 			all = append(all, old{owner, s.term})
 		}
 	}

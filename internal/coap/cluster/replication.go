@@ -13,6 +13,7 @@ type ReplicationStatus struct {
 	Behind      int    `json:"behind" metric:"_sessions_behind" help:"DTLS sessions of this node of which the other node has no copy yet."`
 	Copies      int    `json:"copies" metric:"_copies" help:"Copies of other nodes' DTLS sessions."`
 	TakenOver   uint64 `json:"taken_over" metric:"_taken_over_total" help:"DTLS sessions of nodes that have failed, which were taken over."`
+	Inherited   uint64 `json:"inherited" metric:"_inherited_total" help:"DTLS sessions of the process before this one that go on here, since no other node has taken them over."`
 	NotRestored uint64 `json:"not_restored" metric:"_not_restored_total" help:"DTLS sessions of nodes that have failed which could not go on here: no room, or other connection ids."`
 	TakeOvers   uint64 `json:"take_overs" metric:"_take_overs_total" help:"Processes of other nodes whose sessions were taken over."`
 	Fenced      uint64 `json:"fenced" metric:"_fenced_total" help:"Times that another node has taken the sessions of this one over while it was running: they were dropped here."`
@@ -60,7 +61,8 @@ func (r *replicas) report(e *replica.Event) {
 		log.Info("copies of another cluster node's sessions are dropped", "node", e.Node, "sessions", e.Sessions)
 	case replica.NoRoom:
 		log.Warn("sessions of a cluster node that has failed are lost: there is no room for them", "node", e.Node, "sessions", e.Sessions)
-	case replica.Inherits, replica.Disinherited: // not used: with copies, sessions do not stay in the memory of the machine
+	case replica.Resumed:
+		log.Info("the sessions of the process before go on here: no other cluster node has taken them over", "sessions", e.Sessions)
 	}
 }
 
@@ -75,6 +77,8 @@ func (r *replicas) count(e *replica.Event) {
 	case replica.Fenced:
 		r.counts.Buddy = nil
 		r.counts.Fenced++
+	case replica.Resumed:
+		r.counts.Inherited += uint64(e.Sessions)
 	case replica.TookOver:
 		r.counts.TakeOvers++
 		r.counts.TakenOver += uint64(e.Sessions)

@@ -34,6 +34,7 @@ const (
 	storedSocket = "/socket/"
 	storedLink   = "/link/"
 	storedArena  = "/sessions"
+	storedCopied = "/copied-sessions" // those that other nodes have copies of
 	storedFlight = "/under-way"
 )
 
@@ -59,9 +60,12 @@ func (n *Node) takeOver(l *listener, cfg *engine.Config) {
 	cfg.Workers = cmp.Or(cfg.Workers, runtime.GOMAXPROCS(0))
 	cfg.Sockets, l.held = n.takeAll(l.stored + storedSocket)
 	cfg.LinkSockets, l.heldLinks = n.takeAll(l.stored + storedLink)
-	if l.cluster != nil && l.cluster.Replication() != nil {
-		n.dropArena(l)
-		return
+	copied := l.cluster != nil && l.cluster.Replication() != nil
+	if l.arenaName = l.stored + storedArena; copied {
+		n.dropArena(l.arenaName)
+		l.arenaName, l.copied = l.stored+storedCopied, true
+	} else if l.cluster != nil {
+		n.dropArena(l.stored + storedCopied)
 	}
 	size := engine.InFlightBytes(cfg.Workers)
 	memory := n.openInFlight(l, size+cluster.LinkMemory)
@@ -75,6 +79,9 @@ func (n *Node) takeOver(l *listener, cfg *engine.Config) {
 		Slots: cfg.Workers * cmp.Or(cfg.MaxSessions, defaultSessions), Application: exchange.MemorySize,
 		Blocks: cfg.Workers, BlockSize: exchange.LogSize, Version: exchange.MemoryVersion,
 	}
+	if copied {
+		slots.Application, slots.Blocks = slots.Application+arena.NoteSize, slots.Blocks+1
+	}
 	cfg.OpenArena = func() *arena.Arena {
 		a, loss, err := n.openArena(l, slots)
 		now := time.Duration(0) // of the engine's clock
@@ -87,6 +94,9 @@ func (n *Node) takeOver(l *listener, cfg *engine.Config) {
 		if err != nil {
 			n.cfg.Log.Error("DTLS sessions will not outlive this process", "listener", l.stored, "error", err)
 			return nil
+		}
+		if copied && !l.cluster.KeepCopies(a.Block(0), a.Generation) {
+			a.DropRestored()
 		}
 		l.arena, l.kept = a, &KeptStatus{SlotBytes: a.SlotSize(), Damaged: loss.Damaged, NoRoom: loss.NoRoom}
 		return a
@@ -148,10 +158,9 @@ func (l *listener) closeFlight() {
 	l.flight, l.flightMemory = nil, nil
 }
 
-// dropArena overwrites what an earlier process has left of the listener: its sessions have copies at another node, which takes them over. One that was
-// restored from the memory as well would use its sequence numbers twice.
-func (n *Node) dropArena(l *listener) {
-	name := l.stored + storedArena
+// dropArena overwrites what an earlier process has left of a listener whose sessions were, or are, copied to another node, but not both: the node that has copies takes them over. One that
+// was restored from the memory as well would use its sequence numbers twice.
+func (n *Node) dropArena(name string) {
 	if file, err := n.cfg.Store.OpenState(name); err == nil && file != nil {
 		if err := file.Truncate(0); err != nil {
 			n.cfg.Log.Error("the DTLS sessions of the process before stay in a file, and must not be used", "file", file.Name(), "error", err)
@@ -179,7 +188,7 @@ func (n *Node) takeAll(prefix string) (fds []int, count int) {
 
 // openArena opens the arena of an earlier process, or makes one.
 func (n *Node) openArena(l *listener, size arena.Config) (a *arena.Arena, loss arena.Loss, err error) {
-	name := l.stored + storedArena
+	name := l.arenaName
 	file, err := n.storedArena(l, name)
 	if err != nil || file == nil {
 		return nil, loss, err
@@ -234,7 +243,7 @@ func (n *Node) hold(l *listener) {
 		n.holdOne(l.stored+storedFlight, int(l.flight.Fd()))
 	}
 	if l.arena != nil && l.arena.Sealed() && l.arena.File() != l.taken { // neither a file of the state directory, nor stored already
-		n.holdOne(l.stored+storedArena, int(l.arena.File().Fd()))
+		n.holdOne(l.arenaName, int(l.arena.File().Fd()))
 	}
 	if l.arena != nil {
 		l.arena.Retire() // whether or not the store has the new one
@@ -303,6 +312,9 @@ func (h *handler) adopt(s *session) {
 func (l *listener) keptLog(worker int) []byte {
 	if l.arena == nil {
 		return nil
+	}
+	if l.copied {
+		worker++ // the first block is the cluster's
 	}
 	return l.arena.Block(worker)
 }

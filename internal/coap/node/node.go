@@ -66,7 +66,9 @@ type listener struct {
 	groups     []*groupSocket // of the member
 
 	stored          string // name in the Store
+	arenaName       string // of the arena in the Store
 	arena           *arena.Arena
+	copied          bool        // other nodes have copies of its sessions
 	kept            *KeptStatus // nil without an arena
 	taken           *os.File    // of the arena, if the Store had it
 	held, heldLinks int         // sockets that the Store had

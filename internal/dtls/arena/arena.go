@@ -175,11 +175,16 @@ func (a *Arena) number(s *Session) uint32 {
 
 // Put stores a session; nil: its identity or a connection id is too long, or there is no free slot.
 func (a *Arena) Put(state *State) *Session {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.header.generation++
+	return a.putLocked(state, a.header.generation)
+}
+
+func (a *Arena) putLocked(state *State, generation uint64) *Session {
 	if len(state.Identity) > MaxIdentity || len(state.ReadCID) > len(static{}.readCID) || len(state.WriteCID) > len(static{}.writeCID) {
 		return nil
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	var i uint32
 	switch {
 	case len(a.free) > 0:
@@ -192,11 +197,17 @@ func (a *Arena) Put(state *State) *Session {
 		return nil
 	}
 	a.used++
-	a.header.generation++
 	s := a.slot(i)
-	s.generation = a.header.generation & valueMask
+	s.generation = generation & valueMask
 	s.write(state)
 	return &s
+}
+
+// Generation is that of the newest session that was put. Those that are put later have higher ones, also in the next process.
+func (a *Arena) Generation() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.header.generation
 }
 
 // Remove frees the slot of a session and overwrites its keys.

@@ -434,3 +434,33 @@ func FuzzOpen(f *testing.F) {
 		}
 	})
 }
+
+// A note is stored with the session at once, and goes with it into an arena of another size, as its generation does.
+func TestNotes(t *testing.T) {
+	a, file := newArena(t, small())
+	first, second := stateOf(1), stateOf(2)
+	first.Note = 1<<48 - 1
+	a.Put(&first)
+	s := a.Put(&second)
+	if note, ok := s.Noted(); note != 0 || !ok {
+		t.Errorf("%x, %v", note, ok)
+	}
+	s.Note(77)
+	a.Close()
+	larger := small()
+	larger.Slots = 9
+	b, found, _ := reopen(t, larger, file)
+	for identity, want := range map[string]uint64{first.Identity: 1<<48 - 1, second.Identity: 77} {
+		if note, ok := found[identity].Session.Noted(); note != want || !ok {
+			t.Errorf("%s: %x, %v", identity, note, ok)
+		}
+	}
+	if one, two := found[first.Identity].Session.Generation(), found[second.Identity].Session.Generation(); one != 1 || two != 2 || b.Generation() != 2 {
+		t.Errorf("generations %d and %d of %d", one, two, b.Generation())
+	}
+	kept := found[second.Identity].Session
+	kept.Application()[len(kept.Application())-1] ^= 1
+	if _, ok := kept.Noted(); ok {
+		t.Error("a damaged note is believed")
+	}
+}

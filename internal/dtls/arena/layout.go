@@ -141,6 +141,7 @@ const (
 	saltActive
 	saltReceived
 	saltPath
+	saltNote // alone: the note is copied with the application's bytes
 )
 
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) } // the library makes the table once

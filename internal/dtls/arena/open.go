@@ -140,6 +140,13 @@ func (a *Arena) Restored() []Restored {
 	return kept
 }
 
+// DropRestored frees the slots of all sessions that Open has found.
+func (a *Arena) DropRestored() {
+	for _, r := range a.Restored() {
+		a.Remove(r.Session)
+	}
+}
+
 // convert copies the sessions to an arena of another size. The blocks, and the bytes of the application, are copied if they have the
 // same size and version.
 func (a *Arena) convert(cfg Config, replace func() (*os.File, error)) (b *Arena, noRoom int, err error) {
@@ -162,9 +169,10 @@ func (a *Arena) convert(cfg Config, replace func() (*os.File, error)) (b *Arena,
 			copy(b.Block(i), a.Block(i))
 		}
 	}
+	b.header.generation = a.header.generation
 	for i := range a.kept {
 		old := &a.kept[i]
-		s := b.Put(&old.State)
+		s := b.putLocked(&old.State, old.Session.generation) // no other goroutine has b yet
 		if s == nil {
 			noRoom++
 			continue

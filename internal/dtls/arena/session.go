@@ -47,6 +47,7 @@ type State struct {
 	Forged uint64        // records that failed to open
 	Window record.Window
 	Path   Path
+	Note   uint64 // if not 0, Put stores it with the session, as Session.Note does; that of a session that was left is returned by Noted
 }
 
 // Session is the slot of one session. Its methods are for the one goroutine that owns the session; none of them allocates. After
@@ -65,6 +66,27 @@ var errDamaged = errors.New("the slot is damaged")
 // Application returns the bytes of the slot that belong to the owner of the arena: Config.Application of them, zero at first,
 // aligned to 8 bytes.
 func (s *Session) Application() []byte { return s.application }
+
+// NoteSize is how many bytes of Config.Application a note takes.
+const NoteSize = 8
+
+// Generation grows with each session that is put into the arena.
+func (s *Session) Generation() uint64 { return s.generation }
+
+// Note stores up to 48 bits with the session, in the last NoteSize bytes of Application, which the owner must not use otherwise then.
+func (s *Session) Note(value uint64) { s.note().set(value, saltNote) }
+
+// Noted returns what Note has stored, or 0. ok is false if it is damaged.
+func (s *Session) Noted() (value uint64, ok bool) {
+	if w := s.note(); *w != 0 {
+		return w.get(saltNote)
+	}
+	return 0, true
+}
+
+func (s *Session) note() *word {
+	return (*word)(unsafe.Pointer(&s.application[len(s.application)-NoteSize]))
+}
 
 // Advance stores that sequence numbers below sent may have been used. It is to be called before the record is sealed.
 func (s *Session) Advance(sent uint64) { s.slot.sent.set(sent, s.generation|saltSent) }
@@ -127,6 +149,9 @@ func (s *Session) write(state *State) {
 	s.Forged(state.Forged)
 	s.Received(state.Window)
 	s.Move(state.Path)
+	if state.Note != 0 {
+		s.Note(state.Note)
+	}
 	s.slot.generation.set(s.generation, saltGeneration)
 }
 

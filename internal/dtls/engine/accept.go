@@ -130,7 +130,7 @@ func (w *Worker) establish(h *halfOpen) {
 	}
 	w.peers.add(p, w.now)
 	w.sessions.add(p)
-	w.keep(p, &keys)
+	w.keep(p, &keys, 0)
 	w.enter(p)
 	w.forgetRestored(h.addr)
 	w.stats.Handshakes++

@@ -29,11 +29,15 @@ func (p *Peer) Kept() []byte {
 	if p.kept == nil {
 		return nil
 	}
-	return p.kept.Application()
+	b := p.kept.Application()
+	if p.noted {
+		b = b[:len(b)-arena.NoteSize]
+	}
+	return b
 }
 
 // keep gives a new session its slot.
-func (w *Worker) keep(p *Peer, keys *record.Keys) {
+func (w *Worker) keep(p *Peer, keys *record.Keys, note uint64) {
 	if w.cfg.Arena == nil {
 		return
 	}
@@ -41,12 +45,13 @@ func (w *Worker) keep(p *Peer, keys *record.Keys) {
 	state := arena.State{
 		Suite: a.Suite(), Keys: *keys, ReadCID: a.ReadCID(), WriteCID: a.WriteCID(), Limit: a.PlaintextLimit(),
 		Auth: uint8(p.holder.auth), Identity: p.Identity(), Flags: p.flags(), Established: p.established,
-		Worker: w.id, Active: w.now, Sent: a.Sent(), Forged: a.Forged(), Window: a.Window(), Path: p.pathNow(),
+		Worker: w.id, Active: w.now, Sent: a.Sent(), Forged: a.Forged(), Window: a.Window(), Path: p.pathNow(), Note: note,
 	}
 	if p.kept = w.cfg.Arena.Put(&state); p.kept == nil {
 		w.stats.NotKept++
 		return
 	}
+	p.noted = w.copying.to != nil
 	w.stats.Kept++
 }
 
@@ -121,6 +126,7 @@ func (e *Engine) restore(now time.Duration) {
 	for _, r := range all {
 		w := e.workers[e.workerOf(&r.State)]
 		w.now = now
+		w.beginRound()
 		if p := w.restore(r); p != nil && p.byAddress {
 			at[p.addr] = w.id
 		}
@@ -152,11 +158,26 @@ func (w *Worker) restore(r *arena.Restored) *Peer {
 		return nil
 	}
 	p := w.resume(state, association)
-	p.kept = r.Session
+	p.kept, p.noted = r.Session, w.copying.to != nil
+	w.stats.Kept++
+	if p.noted && !w.restoreNote(p) {
+		w.stats.RestoreLost++
+		w.forget(p)
+		return nil
+	}
 	r.Session.Assign(w.id)
 	w.stats.Restored++
-	w.stats.Kept++
 	return p
+}
+
+// restoreNote goes on with a session of which other nodes may have copies.
+func (w *Worker) restoreNote(p *Peer) bool {
+	note, ok := p.kept.Noted()
+	if !ok {
+		return false
+	}
+	p.unfresh = note&notedUnfresh != 0
+	return w.inherit(p, note&notedLimit)
 }
 
 // resume enters a session that has begun elsewhere.

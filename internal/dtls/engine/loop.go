@@ -108,6 +108,7 @@ func (l *loop) goOn() {
 	}
 	w := l.worker
 	w.now = time.Since(l.start)
+	w.beginRound()
 	w.tick()
 	l.public.WriteAll(left.leaving)
 	for i := range left.arrived {

@@ -165,7 +165,7 @@ func (w *Worker) attach(state *arena.State, rest []byte, unfresh bool) bool {
 	}
 	p := w.resume(state, association)
 	p.unfresh = unfresh
-	w.keep(p, &state.Keys)
+	w.keep(p, &state.Keys, 0)
 	w.enter(p)
 	clear(state.Keys.ClientKey[:])
 	clear(state.Keys.ServerKey[:])

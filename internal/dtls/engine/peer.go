@@ -52,6 +52,7 @@ type Peer struct {
 	changed   bool   // since Replicator.Changed
 	leaving   bool   // to another engine
 	unfresh   bool
+	noted     bool // the slot in Config.Arena has a note
 }
 
 // Addr is where replies go; it changes when the client's address does.

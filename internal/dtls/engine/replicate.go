@@ -19,6 +19,9 @@ type Replicator interface {
 	Serving() (life *Life, now bool)
 	// Enter has a new session copied, whose Static and Changing are set. next is its next sequence number. false: there is no room for it.
 	Enter(c *Copy, next uint64) bool
+	// Inherit is Enter of a session that the process before has left in Config.Arena, where it has this generation, with the limit that is stored there. It is called before Engine.Run. false: the
+	// session must be dropped.
+	Inherit(c *Copy, next, limit, generation uint64) bool
 	// Used says that the session's records have the sequence number next now, at least half of a lease.
 	Used(w *Worker, c *Copy, next uint64)
 	// Changed calls each with a function that takes the new Changing of a session; the bytes are copied.
@@ -130,13 +133,58 @@ func (w *Worker) enter(p *Peer) {
 	if w.copying.to == nil || p.byAddress || w.copying.life == nil || len(p.Identity()) > maxIdentity {
 		return
 	}
-	c := &Copy{Life: w.copying.life, Static: w.static(p)}
-	c.Changing = append([]byte(nil), w.changing(p)...)
+	c := w.newCopy(p)
+	p.note(1) // first: from now on another node may have a copy
 	if w.copying.to.Enter(c, p.association.Sent()) {
 		p.copy, p.watermark = c, 0
+		p.note(c.limit.Load())
 	} else {
 		w.stats.NotCopied++
+		p.note(0)
 	}
+}
+
+func (w *Worker) newCopy(p *Peer) *Copy {
+	return &Copy{Life: w.copying.life, Static: w.static(p), Changing: append([]byte(nil), w.changing(p)...)}
+}
+
+// inherit has a session of the arena copied again. limit is what was noted. false: it must be dropped.
+func (w *Worker) inherit(p *Peer, limit uint64) bool {
+	if limit == 0 {
+		w.enter(p)
+		return true
+	}
+	if p.byAddress {
+		return false
+	}
+	c := w.newCopy(p)
+	if !w.copying.to.Inherit(c, p.association.Sent(), limit, p.kept.Generation()) {
+		clear(c.Static)
+		return false
+	}
+	p.copy, p.watermark = c, 0
+	return true
+}
+
+// The note of a slot in Config.Arena says whether other nodes have copies of the session: it is the limit of its sequence numbers, or 0 if none has; and whether the session needs a proof of freshness.
+const (
+	notedUnfresh = 1 << 47
+	notedLimit   = notedUnfresh - 1
+)
+
+// note stores the limit of a session. A limit is stored before a number below it is used that is above the one before.
+func (p *Peer) note(limit uint64) {
+	if p.kept == nil || !p.noted {
+		return
+	}
+	p.kept.Note(p.noteOf(limit))
+}
+
+func (p *Peer) noteOf(limit uint64) (note uint64) {
+	if note = min(limit, notedLimit); p.unfresh {
+		note |= notedUnfresh
+	}
+	return note
 }
 
 // leaveCopies ends the copying of a session that ends here.
@@ -169,6 +217,7 @@ func (w *Worker) maySeal(p *Peer) bool {
 		w.copying.to.Used(w, c, sent)
 		limit = c.limit.Load()
 	}
+	p.note(limit)
 	if sent+half < limit {
 		p.watermark = limit - half
 	} else {

@@ -69,6 +69,7 @@ func (w *Worker) restoreCopy(r Restore) (owner uint32, ok bool) {
 	}
 	p := w.resume(&state, association)
 	p.copy, p.unfresh = r.Copy, true
+	w.keep(p, &state.Keys, p.noteOf(r.Copy.limit.Load())) // at once: the session is among those that this process has copied already
 	w.stats.TakenOver++
 	if w.moving != nil {
 		w.moving.Import(p, rest, w.now)
@@ -81,7 +82,17 @@ func (w *Worker) restoreCopy(r Restore) (owner uint32, ok bool) {
 func (p *Peer) NeedsFreshness() bool { return p.unfresh }
 
 // Fresh says that the client has proven it.
-func (p *Peer) Fresh() { p.unfresh = false }
+func (p *Peer) Fresh() {
+	if !p.unfresh {
+		return
+	}
+	p.unfresh = false
+	if p.copy != nil {
+		p.note(p.copy.limit.Load())
+	} else {
+		p.note(0)
+	}
+}
 
 // Returning has sessions stay that were to leave for another engine, as soon as they may. It returns how many still wait.
 func (w *Worker) Returning() int {

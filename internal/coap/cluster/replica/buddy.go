@@ -27,7 +27,7 @@ type replica struct {
 // store handles a batch.
 func (n *Node) store(from uint8, m *batch, o *Output) {
 	owner := Process{from, m.boot}
-	if m.to != n.cfg.Self.Boot || m.boot == 0 || owner == n.cfg.Self || n.line.fenced {
+	if m.to != n.cfg.Boot || m.boot == 0 || owner == n.cfg.Self || n.line.fenced {
 		return
 	}
 	st := n.streams[owner]
@@ -46,7 +46,7 @@ func (n *Node) store(from uint8, m *batch, o *Output) {
 		return
 	}
 	st.serial, st.heard = m.serial, n.now
-	a := ack{owner: m.boot, boot: n.cfg.Self.Boot, term: m.term, serial: m.serial}
+	a := ack{owner: m.boot, boot: n.cfg.Boot, term: m.term, serial: m.serial}
 	for i := range m.items {
 		a.answers = append(a.answers, answer{m.items[i].number, n.apply(st, &m.items[i])})
 	}
@@ -97,7 +97,7 @@ func (n *Node) claim(o *Output) {
 			continue
 		}
 		st.asked, st.closing = max(n.now, 1), true
-		o.Changes = append(o.Changes, Change{Owner: owner, Term: st.term, Taken: true, By: n.cfg.Self})
+		o.Changes = append(o.Changes, Change{Owner: owner, Term: st.term, Taken: true, By: n.here()})
 	}
 }
 
@@ -113,7 +113,7 @@ func (n *Node) entry(e Entry, o *Output) {
 	switch {
 	case st == nil || e.Term <= st.term:
 		return
-	case e.Taken && e.By == n.cfg.Self:
+	case e.Taken && e.By == n.here():
 		n.takeOver(e.Owner, st, o)
 		return
 	}

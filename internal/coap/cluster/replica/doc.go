@@ -28,7 +28,7 @@
 // Every doubt ends in a session that is dropped: a process that was taken over drops all of its sessions (Fenced); a copy that was not
 // acknowledged, or is of another term, is not restored; a session leaves for another node (Remove) when no copy of it can be restored.
 //
-// A process that finds the sessions of the one before it in memory takes them over in the same way (Inherit), or drops them if its buddy was earlier.
+// A process that finds the sessions of the one before it in memory goes on as that one (Resume, Inherit), or drops them if its buddy was earlier.
 //
 // Messages travel over the secured link only, behind the byte [Type] (message.go). There is no message per record: a batch for each
 // half of a lease of a session, and for each change of its bytes that the caller reports.

@@ -1,73 +1,51 @@
 package replica
 
-import (
-	"maps"
-	"slices"
-	"time"
-)
+import "time"
 
-// heritage is the sessions that an earlier process has left in memory.
-type heritage struct {
-	term    uint64 // of its entry; 0: not known yet
-	numbers []uint64
-	asked   time.Duration
+// Resume is what a process has left in memory that outlives it.
+type Resume struct {
+	Term      uint64        // of the entry in whose term it has sent messages last; 0: it has sent none
+	Buddy     Process       // of that entry
+	SealUntil time.Duration // SealUntil of the process before; 0: not known
+	Serial    uint64        // above that of every batch of the processes before
+	Now       time.Duration
 }
 
-// Inherit says that sessions in memory here are covered by the entry of an earlier process, which has ended. next is the sequence number of
-// each session's next record. The sessions, whose numbers it returns (those that there is no room for have none: drop them), seal nothing
-// until they are in Output.Restored: a buddy may have taken them over. The memory has to say for each session which process's entry
-// covers it, and to say that it is this one only then. Call it before the first Tick, once for each earlier process.
-func (n *Node) Inherit(from Process, next []uint64) (numbers []uint64) {
-	h := &heritage{}
-	for _, used := range next {
-		if len(n.sessions) >= n.cfg.Sessions {
-			break
-		}
-		n.last++
-		s := &session{number: n.last, used: used, usable: used, offered: used, suspended: true, unfresh: true}
-		n.sessions[s.number] = s
-		h.numbers = append(h.numbers, s.number)
-	}
-	n.heritages[from] = h
-	return h.numbers
-}
-
-// reclaim asks the engine for the inherited sessions.
-func (n *Node) reclaim(o *Output) {
-	for _, from := range slices.SortedFunc(maps.Keys(n.heritages), compare) {
-		h := n.heritages[from]
-		if h.term > 0 && (h.asked == 0 || n.now-h.asked >= repeatEvery) {
-			h.asked = max(n.now, 1)
-			o.Changes = append(o.Changes, Change{Owner: from, Term: h.term, Taken: true, By: n.cfg.Self})
-		}
+// Resume has the node go on as the process before it, under the same Config.Self, whose memory it has: that process has ended, and the two differ from one that was stopped
+// for a while only in what is forgotten. Call it first, and Inherit for each session. The sessions go on at once, below the limits that they had and for as long as that process was entitled to.
+//
+// What is forgotten is which sessions the buddy has, and under which numbers. So nothing is sent in the term of the process before but empty batches, which keep the buddy from taking
+// over. The engine is asked for a new term, of which that process has sent nothing; then no copy of the old one can be restored, and all sessions are sent once more. If the
+// buddy was earlier, the process is fenced as any other.
+func (n *Node) Resume(r Resume) {
+	l := &n.line
+	n.now = r.Now
+	l.term, l.buddy, l.serial = r.Term, r.Buddy, r.Serial
+	l.resuming, l.heard = r.Buddy != (Process{}), r.Now
+	if r.SealUntil <= r.Now+Hold-margin { // else it is not a time of this clock
+		l.sealUntil = r.SealUntil
 	}
 }
 
-// inherit handles the entry of an earlier process.
-func (n *Node) inherit(e Entry, h *heritage, o *Output) {
-	if e.Term <= h.term {
-		return
+// Inherit enters a session that the process before has left, with the sequence number of its next record and the limit that it was known to have. ok is false if there is no room:
+// then it must be dropped.
+func (n *Node) Inherit(next, limit uint64) (number, usable uint64, ok bool) {
+	if len(n.sessions) >= n.cfg.Sessions {
+		return 0, 0, false
 	}
-	if h.term = e.Term; !e.Taken {
-		h.asked = 0
-		n.reclaim(o)
-		return
+	s := n.add(next)
+	if n.line.resuming {
+		s.usable, s.offered, s.inherited = limit, limit, true
 	}
-	event := Event{Inherits, e.By.Node, len(h.numbers)}
-	for _, number := range h.numbers {
-		s := n.sessions[number]
-		if e.By != n.cfg.Self {
-			event.Kind = Disinherited
-			delete(n.sessions, number)
-			o.Dropped = append(o.Dropped, number)
-			continue
+	return s.number, s.usable, true
+}
+
+// inherited is how many sessions the process before has left.
+func (n *Node) inherited() (count int) {
+	for _, s := range n.sessions {
+		if s.inherited {
+			count++
 		}
-		s.suspended, s.changed = false, true
-		s.usable = n.ahead(s.used)
-		s.offered = s.usable
-		n.enqueue(&n.urgent, s)
-		o.Restored = append(o.Restored, Restored{Number: number, From: e.Owner, Start: s.used, Limit: s.usable, Inherited: true})
 	}
-	o.Events = append(o.Events, event)
-	delete(n.heritages, e.Owner)
+	return count
 }

@@ -12,6 +12,7 @@ type line struct {
 	term       uint64 // 0: there is none: no node has copies
 	buddy      Process
 	fenced     bool
+	resuming   bool // the term is one in which the process before this one has sent: see Resume
 	sealUntil  time.Duration
 	heard      time.Duration // newest Ack, or when the buddy became it
 	serial     uint64        // of the newest batch
@@ -36,27 +37,33 @@ func (n *Node) SealUntil() time.Duration {
 // Fenced reports whether another process has taken the sessions over. The caller goes on with a new Node of another Boot.
 func (n *Node) Fenced() bool { return n.line.fenced }
 
-// propose asks the engine for another buddy, if the present one does not answer.
+// Line returns the own entry: 0 if there is none. What outlives the process has to say so before a message of the new term is sent.
+func (n *Node) Line() (term uint64, buddy Process) { return n.line.term, n.line.buddy }
+
+// propose asks the engine for another buddy if the present one does not answer, and for another term to go on with after a restart.
 func (n *Node) propose(o *Output) {
 	l := &n.line
-	if l.fenced || l.buddy != (Process{}) && n.answers(l.buddy) {
+	answers := l.buddy != (Process{}) && n.answers(l.buddy)
+	if l.fenced || answers && !l.resuming {
 		return
 	}
 	if l.requested > 0 && n.now-l.requested < repeatEvery {
 		return
 	}
-	if l.buddy != (Process{}) {
-		l.avoid, l.avoidUntil = l.buddy, n.now+avoidFor
-	}
-	to := n.choose()
-	if to == l.buddy { // both none
-		return
+	to := l.buddy
+	if !answers {
+		if l.buddy != (Process{}) {
+			l.avoid, l.avoidUntil = l.buddy, n.now+avoidFor
+		}
+		if to = n.choose(); to == l.buddy { // both none
+			return
+		}
 	}
 	l.requested = n.now
 	o.Changes = append(o.Changes, Change{Owner: n.cfg.Self, Term: l.term, Buddy: to})
 }
 
-// answers reports whether the buddy is there.
+// answers reports whether the buddy is there. One that is not known yet, shortly after a restart, has the time that others have.
 func (n *Node) answers(buddy Process) bool {
 	if n.now-n.line.heard < switchAfter {
 		for _, p := range n.peers {
@@ -64,6 +71,7 @@ func (n *Node) answers(buddy Process) bool {
 				return p.Boot == buddy.Boot
 			}
 		}
+		return true
 	}
 	return false
 }
@@ -101,6 +109,10 @@ func (n *Node) own(e Entry, o *Output) {
 		n.fence(e.By.Node, o)
 		return
 	}
+	if l.resuming {
+		l.resuming = false
+		o.Events = append(o.Events, Event{Resumed, n.cfg.Self.Node, n.inherited()})
+	}
 	l.term, l.buddy, l.heard, l.requested = e.Term, e.Buddy, n.now, 0
 	l.sealUntil = n.now + Hold - margin // the buddy has received nothing yet, and leaves the sessions alone for Hold from when it has
 	clear(l.sent[:])
@@ -122,7 +134,6 @@ func (n *Node) fence(by uint8, o *Output) {
 	clear(n.sessions)
 	clear(n.flying)
 	n.urgent, n.later, n.refused = queue{}, queue{}, queue{}
-	clear(n.heritages)
 	for _, p := range slices.SortedFunc(maps.Keys(n.streams), compare) { // nothing can be restored into a process that was taken over
 		n.discard(p, o)
 	}

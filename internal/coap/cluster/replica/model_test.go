@@ -170,7 +170,7 @@ func TestModel(t *testing.T) {
 		if seed%4 == 0 {
 			w.copies = 15 // of the processes that start later
 		}
-		w.disturb(10)
+		w.disturb(11)
 		sum.add(&w.counts)
 	}
 	for kind, n := range sum.events {
@@ -193,6 +193,8 @@ func TestModel(t *testing.T) {
 		"clocks stepped forward":                       sum.forward,
 		"take-overs that came too late":                sum.contested,
 		"restarts with memory":                         sum.kept,
+		"restarts with memory after a while":           sum.resumedLate,
+		"restarts with memory after a take-over":       sum.tooLate,
 	} {
 		if n < 5 {
 			t.Errorf("%s: %d: the model does not get there", name, n)
@@ -221,6 +223,8 @@ func (c *counts) add(o *counts) {
 		{&c.forward, &o.forward},
 		{&c.contested, &o.contested},
 		{&c.kept, &o.kept},
+		{&c.resumedLate, &o.resumedLate},
+		{&c.tooLate, &o.tooLate},
 	} {
 		*p[0] += *p[1]
 	}
@@ -257,6 +261,11 @@ func (w *world) disturb(kinds int) {
 			}
 		case kind == 9 && p != nil:
 			w.stepClock(p)
+		case kind == 10 && p != nil:
+			w.left[i] = w.stop(i)
+		case kind == 10 && w.left[i] != nil:
+			w.resumedLate++
+			w.start(i, w.left[i])
 		}
 		for _, p := range w.up {
 			if p != nil && p.frozen <= w.now {
@@ -300,8 +309,88 @@ func (w *world) crash(i int) {
 // restart starts what is down.
 func (w *world) restart() {
 	for i, p := range w.up {
-		if p == nil {
+		switch {
+		case p != nil:
+		case w.left[i] != nil:
+			w.resumedLate++
+			w.start(i, w.left[i])
+		default:
 			w.start(i, nil)
+		}
+	}
+}
+
+// Every process is restarted with its memory, all at the same moment: no session stops, none is taken over, and all have copies again soon.
+func TestRestart(t *testing.T) {
+	w := newWorld(t, 9, Lease)
+	w.loss, w.exclusive = 0.02, true
+	for _, p := range w.up {
+		for range 25 {
+			w.handshake(p)
+		}
+	}
+	for range 4 {
+		w.until("the sessions have copies", 10*time.Second, w.replicated)
+		for i := range w.up {
+			w.left[i] = w.stop(i)
+		}
+		w.run(time.Second)
+		w.restart()
+		w.run(Hold)
+		if stops := w.counts.timeStops + w.counts.limitStops; w.count() != 25*nodes || stops > 0 || w.counts.restored > 0 {
+			t.Fatalf("%d sessions, stopped %d times, %d taken over", w.count(), stops, w.counts.restored)
+		}
+	}
+	w.settled()
+	if w.events[Resumed] != 4*nodes {
+		t.Errorf("%d processes went on", w.events[Resumed])
+	}
+}
+
+// A process that is restarted with its memory while the engine does not answer goes on as long as its buddy answers. Limits do not rise, and no session leaves, until the engine
+// is back. If the buddy has taken the sessions over meanwhile, they are dropped.
+func TestRestartWithoutEngine(t *testing.T) {
+	w := newWorld(t, 10, Lease)
+	for range 25 {
+		w.handshake(w.up[0])
+	}
+	w.until("the sessions have copies", 10*time.Second, w.replicated)
+	for range 5 { // so that the next process gives other numbers to the rest
+		first := w.up[0].numbers[0]
+		w.up[0].sessions[first].leaving = true
+		w.take(w.up[0], w.up[0].Remove(first))
+		w.until("a session is gone", time.Second, func() bool { return w.up[0].sessions[first] == nil })
+	}
+	w.until("those that have moved have copies", 10*time.Second, w.replicated)
+	w.engineCut[0] = true
+	w.start(0, w.stop(0))
+	w.run(3 * Hold)
+	p := w.up[0]
+	if w.counts.timeStops+w.counts.limitStops+w.events[Resumed] > 0 {
+		t.Fatalf("%+v", w.counts)
+	}
+	if o := p.Remove(p.numbers[0]); len(o.Removed) > 0 {
+		t.Fatal("a session leaves, of which the buddy has a copy")
+	}
+	w.left[0] = w.stop(0)
+	w.until("the buddy has the sessions", Hold+time.Second, func() bool { return w.counts.restored == 20 })
+	w.start(0, w.left[0])
+	w.run(5 * time.Second)
+	if p := w.up[0]; p.clock < p.SealUntil() {
+		t.Error("a process that may have been taken over goes on")
+	}
+	w.engineCut[0] = false
+	w.until("they are dropped", 3*time.Second, func() bool { return len(w.up[0].sessions) == 0 })
+	w.settled()
+}
+
+// A time of another clock entitles to nothing.
+func TestResumeWithAnotherClock(t *testing.T) {
+	for until, want := range map[time.Duration]bool{-time.Hour: false, 0: false, 1: true, Hold - margin: true, Hold - margin + 1: false, time.Hour: false} {
+		n := New(Config{Self: Process{1, 2}, Sessions: 1})
+		n.Resume(Resume{Term: 5, Buddy: Process{2, 3}, SealUntil: time.Minute + until, Now: time.Minute})
+		if got := time.Minute < n.SealUntil(); got != want {
+			t.Errorf("%v: may seal: %v", until, got)
 		}
 	}
 }

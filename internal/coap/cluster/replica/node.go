@@ -60,7 +60,10 @@ type Change struct {
 
 // Config is what New needs.
 type Config struct {
-	Self     Process
+	Self Process
+	// Boot is that by which other processes name this one as their buddy; 0: that of Self. Another one in a process that goes on as the one before it
+	// (Resume): the copies that that one had are gone.
+	Boot     uint64
 	Sessions int    // bound of the own sessions
 	Copies   int    // bound of the copies of other nodes' sessions
 	Lease    uint64 // 0: the constant Lease
@@ -88,13 +91,12 @@ type Limit struct {
 // Restored is a session that goes on in this process. Of a copy that was behind: records between its replay window and what the owner had
 // received may be repeated by an attacker, so the session needs a proof of freshness for unsafe methods (NeedsFreshness, RFC 9175).
 type Restored struct {
-	Number    uint64
-	From      Process
-	Start     uint64 // next sequence number
-	Limit     uint64
-	Static    []byte // nil: the caller has the session (Inherit)
-	Changing  []byte
-	Inherited bool
+	Number   uint64
+	From     Process
+	Start    uint64 // next sequence number
+	Limit    uint64
+	Static   []byte
+	Changing []byte
 }
 
 // Output is what a call requests of its caller.
@@ -120,14 +122,13 @@ type EventKind uint8
 
 // Kinds of events.
 const (
-	Replicates   EventKind = iota // the node is the buddy now
-	Alone                         // no node has copies any more
-	Fenced                        // the sessions were taken over by the node: all are dropped here; the process goes on with another Boot
-	TookOver                      // the sessions of the node
-	Discarded                     // copies of the node's sessions: another process has them, or they are of an earlier term
-	NoRoom                        // sessions of the node, taken over, that there is no room for: dropped
-	Inherits                      // sessions of the process before this one
-	Disinherited                  // these are dropped: it is not certain that no other process has them
+	Replicates EventKind = iota // the node is the buddy now
+	Alone                       // no node has copies any more
+	Fenced                      // the sessions were taken over by the node: all are dropped here; the process goes on with another Boot
+	TookOver                    // the sessions of the node
+	Discarded                   // copies of the node's sessions: another process has them, or they are of an earlier term
+	NoRoom                      // sessions of the node, taken over, that there is no room for: dropped
+	Resumed                     // sessions that the process before this one has left: no other node can have them
 	numOfKinds
 )
 
@@ -149,8 +150,6 @@ type Node struct {
 	streams map[Process]*stream
 	floors  [256]uint64 // by node: new streams have a higher term, because those of this one and below have ended
 	copies  int
-
-	heritages map[Process]*heritage
 }
 
 // New makes the state of a process without sessions.
@@ -158,7 +157,10 @@ func New(cfg Config) *Node {
 	if cfg.Lease == 0 {
 		cfg.Lease = Lease
 	}
-	return &Node{cfg: cfg, sessions: map[uint64]*session{}, flying: map[uint64]*session{}, streams: map[Process]*stream{}, heritages: map[Process]*heritage{}}
+	if cfg.Boot == 0 {
+		cfg.Boot = cfg.Self.Boot
+	}
+	return &Node{cfg: cfg, sessions: map[uint64]*session{}, flying: map[uint64]*session{}, streams: map[Process]*stream{}}
 }
 
 // Tick runs what is due. Call it every TickEvery, with all other nodes. now is monotonic, and goes on while the machine is suspended.
@@ -166,7 +168,6 @@ func (n *Node) Tick(now time.Duration, peers []Peer) (o Output) {
 	n.now, n.peers = max(n.now, now), peers
 	n.claim(&o)
 	n.propose(&o)
-	n.reclaim(&o)
 	n.repeat()
 	n.transmit(&o)
 	return o
@@ -191,15 +192,16 @@ func (n *Node) Receive(from uint8, message []byte, now time.Duration) (o Output,
 // caller gives every entry that it reads: the entries of other processes end their streams.
 func (n *Node) Agreed(e Entry, now time.Duration) (o Output) {
 	n.now = max(n.now, now)
-	if h := n.heritages[e.Owner]; h != nil {
-		n.inherit(e, h, &o)
-	} else if e.Owner == n.cfg.Self {
+	if e.Owner == n.cfg.Self {
 		n.own(e, &o)
 	} else {
 		n.entry(e, &o)
 	}
 	return o
 }
+
+// here is this process as the buddy of others.
+func (n *Node) here() Process { return Process{n.cfg.Self.Node, n.cfg.Boot} }
 
 // String is for logs.
 func (p Process) String() string { return fmt.Sprintf("%d/%x", p.Node, p.Boot) }

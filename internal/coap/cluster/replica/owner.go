@@ -33,7 +33,7 @@ func (q *queue) drop() {
 
 // enqueue has a session sent, unless it is going to be.
 func (n *Node) enqueue(q *queue, s *session) {
-	if s.suspended || s.queued || n.flying[s.number] != nil || n.line.buddy == (Process{}) {
+	if s.queued || n.flying[s.number] != nil || n.line.buddy == (Process{}) {
 		return
 	}
 	s.queued = true
@@ -46,10 +46,15 @@ func (n *Node) restart(o *Output) {
 	clear(n.flying)
 	for _, number := range slices.Sorted(maps.Keys(n.sessions)) {
 		s := n.sessions[number]
-		s.sentIn, s.offeredIn, s.stored, s.refused, s.queued, s.changed = 0, 0, false, false, false, true
+		s.sentIn, s.offeredIn, s.stored, s.refused, s.queued, s.changed, s.inherited = 0, 0, false, false, false, true, false
 		if s.removing {
 			n.removed(s, o)
 			continue
+		}
+		if n.halfUsed(s) { // and so no limit is needed for them
+			s.usable = max(s.usable, n.ahead(s.used))
+			s.offered = max(s.offered, s.usable)
+			o.Limits = append(o.Limits, Limit{s.number, s.usable})
 		}
 		n.enqueue(&n.later, s)
 	}
@@ -99,6 +104,9 @@ func (n *Node) next() batch {
 	l := &n.line
 	m := batch{boot: n.cfg.Self.Boot, to: l.buddy.Boot, term: l.term, serial: l.serial + 1}
 	size := batchHeader
+	if l.resuming { // the buddy has copies by the numbers of the process before
+		return m
+	}
 	for _, q := range []*queue{&n.urgent, &n.later} {
 		for number, ok := q.peek(); ok; number, ok = q.peek() {
 			s := n.sessions[number]

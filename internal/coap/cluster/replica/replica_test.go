@@ -185,6 +185,28 @@ func TestLateRefusal(t *testing.T) {
 	}
 }
 
+// A process that goes on as the one before it has none of that one's copies: it takes no batches that were meant for it, and so gets another term.
+func TestCopiesDoNotOutliveTheBuddy(t *testing.T) {
+	p := newPair(t, 10, 10)
+	p.owner.Add(0)
+	p.register()
+	next := New(Config{Self: p.buddy.cfg.Self, Boot: 33, Sessions: 10, Copies: 10})
+	next.Resume(Resume{Now: p.now})
+	p.buddy = next
+	p.now += 2 * heartbeatEvery
+	o := p.owner.Tick(p.now, []Peer{{Process{2, 33}, true}})
+	if len(o.Send) != 1 || len(o.Changes) != 1 || o.Changes[0].Buddy != (Process{2, 33}) {
+		t.Fatalf("%+v", o)
+	}
+	if o, ok := next.Receive(1, o.Send[0].Bytes, p.now); !ok || len(o.Send) > 0 || len(next.streams) > 0 {
+		t.Errorf("%v, %+v", ok, o)
+	}
+	p.exchange(p.owner.Agreed(Entry{Owner: p.owner.cfg.Self, Term: 7, Buddy: Process{2, 33}}, p.now))
+	if _, copies := next.Len(); copies != 1 || p.owner.Unacknowledged() > 0 {
+		t.Errorf("%d copies", copies)
+	}
+}
+
 // Copies have keys: they are overwritten when they go.
 func TestCopiesAreWiped(t *testing.T) {
 	for name, end := range map[string]func(p *pair, number uint64){

@@ -19,7 +19,7 @@ type session struct {
 	queued    bool
 	removing  bool
 	refused   bool // the buddy has no copy, and none is on its way to it
-	suspended bool // until the engine says that no other process has it
+	inherited bool // the buddy may have a copy that the process before has sent
 	unfresh   bool
 }
 
@@ -48,7 +48,7 @@ func (n *Node) ahead(next uint64) uint64 { return min(next+n.cfg.Lease, MaxSeque
 // Used says that the worker of a session seals with next now. Call it when half of the lease is used, and again for as long as the limit has not risen.
 func (n *Node) Used(number, next uint64) (o Output) {
 	s := n.sessions[number]
-	if s == nil || s.suspended || s.removing {
+	if s == nil || s.removing {
 		return o
 	}
 	s.used = max(s.used, next)
@@ -87,11 +87,11 @@ func (n *Node) Changed(number uint64) {
 // Output.Removed: a copy that is restored later would use the same sequence numbers as the other node.
 func (n *Node) Remove(number uint64) (o Output) {
 	s := n.sessions[number]
-	if s == nil || s.suspended || s.removing {
+	if s == nil || s.removing {
 		return o
 	}
 	s.removing = true
-	if s.sentIn == 0 || s.refused {
+	if s.sentIn == 0 && !s.inherited || s.refused {
 		n.removed(s, &o)
 		return o
 	}

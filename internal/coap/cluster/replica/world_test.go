@@ -3,7 +3,6 @@ package replica
 import (
 	"encoding/binary"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -22,8 +21,7 @@ type live struct {
 	id         string
 	next       uint64
 	limit      uint64
-	entry      Process // whose entry covers it
-	generation int     // grows with each process that has the session
+	generation int // grows with each process that has the session
 	leaving    bool
 	changes    uint64
 }
@@ -32,6 +30,9 @@ type live struct {
 type process struct {
 	*Node
 	self     Process
+	boot     uint64
+	starts   uint64
+	memory   Resume // outlives the process
 	sessions map[uint64]*live
 	numbers  []uint64 // of sessions, in order
 	clock    time.Duration
@@ -41,7 +42,6 @@ type process struct {
 	inHand   []uint64 // sessions whose records it was about to seal when it was stopped
 	peers    []Peer
 	peersAt  time.Duration
-	heirOf   map[Process]bool // whose memory it has
 }
 
 // delivery is something on its way to a process: a message, or an entry.
@@ -66,6 +66,7 @@ type counts struct {
 	restored, moved, limitStops, timeStops               int
 	overlaps, outlived, stoppedSeals, refused, unfresh   int
 	late, backward, forward, contested, kept, leftBehind int
+	resumedLate, tooLate                                 int
 }
 
 // world is the nodes, the network between them, the engine, and what is true of every session.
@@ -74,6 +75,8 @@ type world struct {
 	random    *rand.Rand
 	now       time.Duration
 	up        [nodes]*process
+	left      [nodes]*process // that has ended, and whose memory is there
+	leftAt    [nodes]time.Duration
 	cut       [nodes][nodes]bool
 	engineCut [nodes]bool
 	loss      float64
@@ -123,56 +126,44 @@ func (w *world) fail(format string, args ...any) {
 
 // start begins a process, with the memory that an earlier one has left.
 func (w *world) start(i int, left *process) *process {
-	p := &process{self: Process{uint8(i), w.random.Uint64() | 1}, sessions: map[uint64]*live{}, heirOf: map[Process]bool{}, rate: 1 + (w.random.Float64()-0.5)/10, clock: time.Duration(w.random.Int64N(int64(time.Hour)))}
-	p.Node = New(Config{Self: p.self, Sessions: 120, Copies: w.copies, Lease: w.lease, Slot: func(number uint64) (static, changing []byte) {
+	p := &process{self: Process{uint8(i), w.random.Uint64() | 1}, sessions: map[uint64]*live{}, rate: 1 + (w.random.Float64()-0.5)/10, clock: time.Duration(w.random.Int64N(int64(time.Hour)))}
+	p.boot = p.self.Boot
+	if left != nil {
+		p.self, p.starts, p.rate, p.clock = left.self, left.starts+1, left.rate, left.clock
+	}
+	p.Node = New(Config{Self: p.self, Boot: p.boot, Sessions: 120, Copies: w.copies, Lease: w.lease, Slot: func(number uint64) (static, changing []byte) {
 		s := p.sessions[number]
 		return []byte(s.id), binary.BigEndian.AppendUint64(nil, s.changes)
 	}})
-	w.up[i] = p
-	w.log("process %v starts", p.self)
+	w.up[i], w.left[i] = p, nil
+	w.log("process %v starts as %x", p.self, p.boot)
 	if left == nil {
 		return p
 	}
-	byEntry := map[Process][]*live{}
+	p.clock += time.Duration(float64(w.now-w.leftAt[i]) * p.rate)
+	p.memory = left.memory
+	p.memory.Serial, p.memory.Now = p.starts<<32, p.clock
+	p.Resume(p.memory)
 	for _, number := range left.numbers {
-		s := left.sessions[number]
-		byEntry[s.entry] = append(byEntry[s.entry], s)
-	}
-	for _, from := range slices.SortedFunc(maps.Keys(byEntry), compare) {
-		w.inherit(p, from, byEntry[from])
+		s := *left.sessions[number]
+		noted := s.limit // a worker notes limits when it comes to use them
+		if w.ends && w.random.IntN(4) == 0 {
+			noted = min(noted, s.next)
+		}
+		number, limit, ok := p.Inherit(s.next, noted)
+		if !ok {
+			w.fail("no room for a session of the process before")
+		}
+		s.limit, s.leaving = limit, false
+		p.put(number, &s)
 	}
 	return p
-}
-
-// inherit enters sessions that are covered by the entry of an earlier process.
-func (w *world) inherit(p *process, from Process, all []*live) {
-	if _, registered := w.entries[from]; !registered { // the process knew of none: no node has copies
-		for _, s := range all {
-			w.adopt(p, *s)
-		}
-		return
-	}
-	p.heirOf[from] = true
-	var next []uint64
-	for _, s := range all {
-		next = append(next, s.next)
-	}
-	numbers := p.Inherit(from, next)
-	for k, s := range all {
-		if k >= len(numbers) {
-			w.lost[s.id] = "no room after a restart"
-			continue
-		}
-		c := *s
-		c.limit, c.leaving = 0, false
-		p.put(numbers[k], &c)
-	}
 }
 
 // stop ends a process.
 func (w *world) stop(i int) *process {
 	p := w.up[i]
-	w.up[i] = nil
+	w.up[i], w.leftAt[i] = nil, w.now
 	w.log("process %v ends with %d sessions", p.self, len(p.sessions))
 	return p
 }
@@ -195,7 +186,7 @@ func (w *world) adopt(p *process, s live) bool {
 		return false
 	}
 	w.newest[s.id]++
-	s.limit, s.leaving, s.generation, s.entry = limit, false, w.newest[s.id], p.self
+	s.limit, s.leaving, s.generation = limit, false, w.newest[s.id]
 	p.put(number, &s)
 	return true
 }
@@ -245,6 +236,8 @@ func (w *world) seal(p *process, number uint64, looked bool) {
 
 // take does what a process requests.
 func (w *world) take(p *process, o Output) {
+	p.memory.Term, p.memory.Buddy = p.Line()
+	p.memory.SealUntil = p.SealUntil()
 	for _, s := range o.Send {
 		if len(s.Bytes) > maxBatch {
 			w.fail("a message of %d bytes", len(s.Bytes))
@@ -273,6 +266,9 @@ func (w *world) take(p *process, o Output) {
 	}
 	for _, e := range o.Events {
 		w.events[e.Kind]++
+		if e.Kind == Fenced && p.line.resuming {
+			w.tooLate++
+		}
 		w.log("process %v: event %d: %+v", p.self, e.Kind, e)
 	}
 }
@@ -290,12 +286,12 @@ func (w *world) restore(p *process, r *Restored) {
 	} else {
 		w.restored[key] = true
 	}
-	if !p.NeedsFreshness(r.Number) || r.Inherited != p.heirOf[r.From] || s.next != r.Start {
+	if !p.NeedsFreshness(r.Number) || s.next != r.Start {
 		w.fail("session %s is restored as %+v", s.id, r)
 	}
 	w.unfresh++
 	w.newest[s.id]++
-	s.generation, s.limit, s.entry = w.newest[s.id], r.Limit, p.self
+	s.generation, s.limit = w.newest[s.id], r.Limit
 	if w.random.IntN(2) == 0 {
 		if p.Fresh(r.Number); p.NeedsFreshness(r.Number) {
 			w.fail("session %s needs another proof of freshness", s.id)
@@ -393,7 +389,7 @@ func (w *world) observe(p *process, d *delivery) {
 	if m, ok := parseBatch(d.bytes); ok {
 		if st := p.streams[Process{d.from, m.boot}]; st != nil && m.term == st.term && m.serial <= st.serial {
 			w.late++
-		} else if st == nil && m.to == p.self.Boot && m.term <= p.floors[d.from] {
+		} else if st == nil && m.to == p.boot && m.term <= p.floors[d.from] {
 			w.leftBehind++
 		}
 	}
@@ -429,7 +425,7 @@ func (w *world) run(d time.Duration) {
 func (w *world) owners() (all []Process) {
 	for owner, e := range w.entries {
 		for _, p := range w.up {
-			if p != nil && (p.self == owner || p.heirOf[owner] || !e.Taken || p.streams[owner] != nil) {
+			if p != nil && (p.self == owner || !e.Taken || p.streams[owner] != nil) {
 				all = append(all, owner)
 				break
 			}
@@ -454,7 +450,7 @@ func (w *world) poll(i int, p *process) {
 		p.peers = nil
 		for k, other := range w.up {
 			if k != i && other != nil {
-				p.peers = append(p.peers, Peer{other.self, !w.cut[i][k] && other.frozen < w.now+time.Second})
+				p.peers = append(p.peers, Peer{Process{other.self.Node, other.boot}, !w.cut[i][k] && other.frozen < w.now+time.Second})
 			}
 		}
 	}
