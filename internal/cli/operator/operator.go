@@ -1,8 +1,10 @@
 package operator
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +16,7 @@ import (
 	"github.com/weir-lb/weir/internal/kube/l4"
 	"github.com/weir-lb/weir/internal/kube/l4/policyv1alpha1"
 	"github.com/weir-lb/weir/internal/kube/operator"
+	"github.com/weir-lb/weir/internal/kube/publish"
 	"github.com/weir-lb/weir/internal/kube/turn/controller"
 	"github.com/weir-lb/weir/internal/metrics"
 )
@@ -23,6 +26,8 @@ type flags struct {
 	kubeconfig string
 	election   string
 	throttle   time.Duration
+	secrets    time.Duration
+	serves     []string
 	l4         l4Flags
 	turn       turnFlags
 	serve      cli.ServeFlags
@@ -61,6 +66,8 @@ Inside a Pod it uses the service account; elsewhere --kubeconfig or $KUBECONFIG.
 	set.StringVar(&f.kubeconfig, "kubeconfig", "", "file that names the API server and the credential (default the Pod's service account, else $KUBECONFIG)")
 	set.StringVar(&f.election, "leader-election-namespace", "", "namespace of the Lease by which one of several operators becomes the one that writes (default: there is only one operator)")
 	cli.DurationVar(set, &f.throttle, "throttle", operator.DefaultThrottle, "shortest time between two renders of the whole state of the world")
+	cli.DurationVar(set, &f.secrets, "secret-interval", operator.DefaultSecretInterval, "how often the Secrets that are referred to are read again")
+	set.StringSliceVar(&f.serves, "controllers", []string{"l4", "turn"}, "controllers that run, several separated by commas: l4 or turn")
 	f.l4.add(set)
 	f.turn.add(set)
 	f.serve.Add(cmd, cli.OperatorPart())
@@ -75,31 +82,76 @@ func run(cmd *cobra.Command, f *flags, log *slog.Logger) error {
 	if f.throttle < 0 || f.throttle > time.Minute {
 		return cli.UsageError(fmt.Errorf("--throttle %v: write 0s to 1m", f.throttle))
 	}
-	layer4, nodes, err := f.l4.controller(log)
+	if f.secrets < 100*time.Millisecond || f.secrets > time.Hour {
+		return cli.UsageError(fmt.Errorf("--secret-interval %v: write 100ms to 1h", f.secrets))
+	}
+	served, err := f.controllers(log)
 	if err != nil {
 		return cli.UsageError(err)
 	}
-	turn, err := f.turn.controller(log)
-	if err != nil {
-		return cli.UsageError(err)
-	}
-	controllers := []operator.Controller{layer4, turn.Controller()}
+	controllers := served.all
 	o, err := operator.New(operator.Options{
-		REST: config, Controllers: controllers, Schemes: append(controller.Schemes(), policyv1alpha1.Install), Election: f.election, Throttle: f.throttle, Log: log,
+		SecretInterval: f.secrets,
+		REST:           config, Controllers: controllers, Schemes: append(controller.Schemes(), policyv1alpha1.Install), Election: f.election, Throttle: f.throttle, Log: log,
 	})
 	if err != nil {
 		return err
 	}
 	log.Info("starting", "api_server", config.Host, "controllers", len(controllers))
 	samples := func() []metrics.Sample {
-		all := append(o.Samples(), turn.Samples()...)
-		if nodes != nil {
-			stats := nodes.Stats()
-			all = append(all, metrics.Of(&stats)...)
-		}
-		return all
+		return append(o.Samples(), served.samples()...)
 	}
 	return cli.Serve(cmd.Context(), f.serve, log, admin.Config{Ready: o.Ready, Metrics: samples, Status: func() any { return o.Status() }}, nil, o.Run)
+}
+
+// served are the controllers that run.
+type served struct {
+	all   []operator.Controller
+	turn  *controller.Turn   // nil: not served
+	nodes *publish.Discovery // nil: there is none
+}
+
+// controllers makes those of --controllers.
+func (f *flags) controllers(log *slog.Logger) (s served, err error) {
+	for _, name := range f.serves {
+		if name != "l4" && name != "turn" {
+			return s, fmt.Errorf("--controllers %q: write l4, turn or l4,turn", name)
+		}
+	}
+	layer4, turn := slices.Contains(f.serves, "l4"), slices.Contains(f.serves, "turn")
+	switch {
+	case !layer4 && !turn:
+		return s, errors.New("--controllers: write l4, turn or l4,turn")
+	case !layer4 && f.l4.output+f.l4.listen != "":
+		return s, errors.New("--config-out and --lb-discovery are of the controller l4; add it to --controllers, or leave them out")
+	case !turn && f.turn.auth != "":
+		return s, errors.New("--auth is of the controller turn; add it to --controllers, or leave it out")
+	}
+	if layer4 {
+		one, nodes, err := f.l4.controller(log)
+		if err != nil {
+			return s, err
+		}
+		s.all, s.nodes = append(s.all, one), nodes
+	}
+	if turn {
+		if s.turn, err = f.turn.controller(log); err != nil {
+			return s, err
+		}
+		s.all = append(s.all, s.turn.Controller())
+	}
+	return s, nil
+}
+
+func (s *served) samples() (all []metrics.Sample) {
+	if s.turn != nil {
+		all = s.turn.Samples()
+	}
+	if s.nodes != nil {
+		stats := s.nodes.Stats()
+		all = append(all, metrics.Of(&stats)...)
+	}
+	return all
 }
 
 // rest says where the API server is.

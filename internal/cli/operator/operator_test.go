@@ -2,6 +2,7 @@ package operator
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
@@ -48,8 +49,8 @@ func TestRootOperatorClasses(t *testing.T) {
 	}})
 	host := lab.Namespace("control")
 	plane := kubetest.Start(t, host, netip.MustParseAddr("10.77.255.1"))
-	start := func(name string) *clitest.Process {
-		return clitest.StartIn(t, host, name, "operator", "--kubeconfig", plane.Kubeconfig(), "--leader-election-namespace", "default", "--metrics", "")
+	start := func(name string, args ...string) *clitest.Process {
+		return clitest.StartIn(t, host, name, append([]string{"operator", "--kubeconfig", plane.Kubeconfig(), "--leader-election-namespace", "default", "--metrics", ""}, args...)...)
 	}
 	first := start("first")
 	plane.GatewayAPI() // comes after the operator, which waits for it
@@ -73,11 +74,28 @@ func TestRootOperatorClasses(t *testing.T) {
 		t.Errorf("%d statuses were written for two generations", n)
 	}
 	statustest.Check(t, "operator", clitest.HTTPGet(t, first.Socket, "/metrics"))
-	second := start("second")
-	if clitest.HTTPGet(t, second.Socket, "/readyz"); writes(second) != 0 {
+	second := start("second", "--discovery", "10.77.255.1:13488")
+	// serves says whether an operator answers data planes.
+	serves := func(address string) bool {
+		return host.Do(func() error {
+			connection, err := net.Dial("tcp", address)
+			if err != nil {
+				return err
+			}
+			return connection.Close()
+		}) == nil
+	}
+	netlabtest.Eventually(t, "the leader and the other one serve configurations", func() bool { return serves("10.77.255.1:13478") && serves("10.77.255.1:13488") })
+	netlabtest.Eventually(t, "the second one has rendered the world", func() bool {
+		return !strings.Contains(clitest.HTTPGet(t, second.Socket, "/readyz"), "not rendered")
+	})
+	if writes(second) != 0 {
 		t.Error("the one that is not the leader wrote")
 	}
 	first.Stop() // gives the Lease back
+	if !serves("10.77.255.1:13488") {
+		t.Error("the other one does not serve while there is no leader")
+	}
 	clitest.Must(t, plane.Merge("/apis/gateway.networking.k8s.io/v1/gatewayclasses/weir", `{"spec": {"description": "a third one"}}`))
 	netlabtest.Eventually(t, "the next leader accepts", func() bool { return accepted(t, plane, "weir") == "True" })
 }

@@ -251,7 +251,9 @@ func (e *edge) answers(network, address string, want map[string]bool) {
 func TestRootGatewayTraffic(t *testing.T) {
 	clitest.TakesSeconds(t)
 	netlabtest.Root(t)
-	e := newEdge(t, kubetest.KubeletOptions{Image: echoImage(t)}, 4, "192.0.2.0/29")
+	image := echoImage(t)
+	weirImage(t, image)
+	e := newEdge(t, kubetest.KubeletOptions{Image: image}, 5, "192.0.2.0/29")
 	clitest.Must(t, e.plane.Apply("default", []byte(example), false))
 	address := e.gateway()
 	pods := e.ready(2)
@@ -284,4 +286,5 @@ func TestRootGatewayTraffic(t *testing.T) {
 		t.Errorf("the TCPRoute of the same Gateway: %v", err)
 	}
 	followsSource(e, address)
+	steersByPolicy(e)
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/weir-lb/weir/internal/kube/world"
@@ -18,10 +19,14 @@ type Controller struct {
 	Kinds []Kind
 	// Owned are the kinds of Result.Objects.
 	Owned []Kind
+	// Secrets are the names of those that Translate reads, by its own references; nil: none. Nothing else of Secrets is read. It is pure.
+	Secrets func(*world.World) []types.NamespacedName
 	// Translate renders the world. It is pure, and called from one goroutine at a time.
 	Translate func(*world.World) Result
 	// Publisher takes the configurations; nil: the controller has none.
 	Publisher Publisher
+	// Everywhere: every operator publishes, from its own caches; else the leader alone, which writes.
+	Everywhere bool
 }
 
 // Kind is a kind of objects that informers follow.

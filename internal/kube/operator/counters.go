@@ -52,10 +52,10 @@ func (c *counters) rendered(objects int, translate, write time.Duration) {
 }
 
 // ended counts a render.
-func (c *counters) ended(planes [][]v1.OperatorPlane, err error) {
+func (c *counters) ended(leads bool, planes [][]v1.OperatorPlane, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.c.Leader = true
+	c.c.Leader = leads
 	c.c.Renders++
 	c.planes, c.error = planes, ""
 	if err != nil {

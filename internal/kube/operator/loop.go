@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -40,6 +41,10 @@ type loop struct {
 	applied  *applies
 	reported map[eventKey]bool // events of the last render
 
+	secrets  *secrets
+	interval time.Duration   // after which Secrets are read again
+	elected  <-chan struct{} // closed when this process is the leader
+
 	counters counters
 }
 
@@ -58,18 +63,26 @@ func (l *loop) mark() {
 	}
 }
 
-// Start renders until ctx ends. It is called once this process is the leader.
+// Start renders until ctx ends. The leader writes; the others publish what is published everywhere.
 func (l *loop) Start(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var group sync.WaitGroup
 	defer group.Wait()
 	defer cancel()
+	group.Go(func() { l.secrets.follow(ctx, l.interval) })
+	group.Go(func() {
+		select {
+		case <-l.elected:
+			l.mark()
+		case <-ctx.Done():
+		}
+	})
 	failed := make(chan error, len(l.controllers))
 	for i := range l.controllers {
-		if p := l.controllers[i].Publisher; p != nil {
+		if c := &l.controllers[i]; c.Publisher != nil {
 			group.Go(func() {
-				if err := p.Run(ctx, l.mark); err != nil && ctx.Err() == nil {
-					failed <- fmt.Errorf("publish for %s: %w", l.controllers[i].Name, err)
+				if err := l.publish(ctx, c); err != nil && ctx.Err() == nil {
+					failed <- fmt.Errorf("publish for %s: %w", c.Name, err)
 				}
 			})
 		}
@@ -99,6 +112,30 @@ func (l *loop) Start(ctx context.Context) error {
 	}
 }
 
+// publish runs the publisher of a controller until ctx ends, or it fails in the leader. In another operator it is tried again.
+func (l *loop) publish(ctx context.Context, c *Controller) error {
+	if !c.Everywhere {
+		select {
+		case <-l.elected:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	for reported := false; ; reported = true {
+		leads := l.leads()
+		err := c.Publisher.Run(ctx, l.mark)
+		if err == nil || leads {
+			return err
+		}
+		if !reported && ctx.Err() == nil {
+			l.log.Warn("this operator, which is not the leader, cannot publish; it is tried again", "controller", c.Name, "error", err)
+		}
+		if !wait(ctx, time.Second) {
+			return nil
+		}
+	}
+}
+
 // wait returns false if ctx ends before the time is over.
 func wait(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
@@ -114,22 +151,40 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// NeedLeaderElection makes the manager start the loop on the leader alone.
-func (l *loop) NeedLeaderElection() bool { return true }
+// NeedLeaderElection makes the manager start the loop in every operator: those that do not lead have their caches ready, and publish.
+func (l *loop) NeedLeaderElection() bool { return false }
+
+// leads says whether this process is the leader; one that is no more ends.
+func (l *loop) leads() bool {
+	select {
+	case <-l.elected:
+		return true
+	default:
+		return false
+	}
+}
 
 // render lists, translates and writes once. Its error joins those of all writes: one that fails stops no other.
 func (l *loop) render(ctx context.Context) (err error) {
 	var planes [][]v1.OperatorPlane
-	defer func() { l.counters.ended(planes, err) }()
+	leads := l.leads()
+	defer func() { l.counters.ended(leads, planes, err) }()
 	began := l.now()
 	objects, err := l.lister.list(ctx)
 	if err != nil {
 		return err
 	}
 	w := world.New(l.now(), objects...)
+	if err := l.addSecrets(ctx, w); err != nil {
+		return err
+	}
 	results := make([]Result, len(l.controllers))
 	var failures []error
 	for i := range l.controllers {
+		if !leads && !l.controllers[i].Everywhere {
+			planes = append(planes, nil)
+			continue
+		}
 		running, err := l.translate(i, w, &results[i])
 		if err != nil {
 			failures = append(failures, err)
@@ -137,11 +192,31 @@ func (l *loop) render(ctx context.Context) (err error) {
 		planes = append(planes, planesOf(results[i].Configs, running))
 	}
 	translated := l.now()
+	if !leads {
+		l.counters.rendered(len(objects), translated.Sub(began), 0)
+		return errors.Join(failures...)
+	}
 	failures = append(failures, l.writeObjects(ctx, results)...)
 	failures = append(failures, l.writeStatuses(ctx, results)...)
 	l.writeEvents(results)
 	l.counters.rendered(len(objects), translated.Sub(began), l.now().Sub(translated))
 	return errors.Join(failures...)
+}
+
+// addSecrets reads the Secrets that controllers refer to.
+func (l *loop) addSecrets(ctx context.Context, w *world.World) error {
+	var names []types.NamespacedName
+	for i := range l.controllers {
+		if l.controllers[i].Secrets != nil {
+			names = append(names, l.controllers[i].Secrets(w)...)
+		}
+	}
+	found, err := l.secrets.read(ctx, names)
+	if err != nil {
+		return err
+	}
+	w.Add(found...)
+	return nil
 }
 
 // translate calls one controller and publishes its configurations. It returns what its data planes run.

@@ -42,6 +42,8 @@ type Options struct {
 	// Throttle is the shortest time between the begins of two renders; 0: DefaultThrottle.
 	Throttle time.Duration
 	Log      *slog.Logger
+	// SecretInterval is how often the Secrets that are referred to are read again; 0: DefaultSecretInterval.
+	SecretInterval time.Duration
 }
 
 // Operator runs controllers. Methods but Run are safe for concurrent use.
@@ -49,7 +51,6 @@ type Operator struct {
 	manager manager.Manager
 	loop    *loop
 	log     *slog.Logger
-	elects  bool
 }
 
 // New makes an operator, which Run starts. It reads which kinds the API server serves.
@@ -81,9 +82,11 @@ func New(c Options) (*Operator, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reach the API server at %s: %w", c.REST.Host, err)
 	}
-	o := &Operator{manager: m, log: log, elects: c.Election != ""}
+	o := &Operator{manager: m, log: log}
 	o.loop = newLoop(c.Controllers, newLister(m.GetCache(), m.GetRESTMapper(), scheme, c.Controllers), m.GetClient(), m.GetEventRecorder(Name), log, c.Throttle)
-	o.loop.lister.mark = o.loop.mark
+	o.loop.lister.mark, o.loop.elected = o.loop.mark, m.Elected()
+	o.loop.interval = cmp.Or(c.SecretInterval, DefaultSecretInterval)
+	o.loop.secrets = &secrets{reader: m.GetAPIReader(), log: log, mark: o.loop.mark}
 	return o, m.Add(o.loop)
 }
 
@@ -97,21 +100,13 @@ func (o *Operator) Run(ctx context.Context) error {
 	return err
 }
 
-// Ready returns nil once the world was rendered, and for a process that waits to become the leader.
+// Ready returns nil once the world was rendered, by one that is not the leader too.
 func (o *Operator) Ready() error {
 	select {
 	case <-o.loop.rendered:
 		return nil
 	default:
-	}
-	select {
-	case <-o.manager.Elected():
 		return errors.New("the state of the world was not rendered yet")
-	default:
-		if o.elects {
-			return nil
-		}
-		return errors.New("not started yet")
 	}
 }
 

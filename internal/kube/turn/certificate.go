@@ -56,7 +56,7 @@ func (t *translation) certificateOf(g *gate, l *listener) (cert, key []byte, err
 // pair is the certificate and key of a Secret. Besides the keys of type kubernetes.io/tls those are read that STUNner reads.
 func pair(secret *corev1.Secret) (cert, key []byte, err error) {
 	if secret == nil {
-		return nil, nil, errors.New("it does not exist; create it")
+		return nil, nil, errors.New("it does not exist, or the operator may not read it; create it, or check the operator's role")
 	}
 	for _, name := range []string{"tls.crt", "crt", "cert"} {
 		if cert == nil {

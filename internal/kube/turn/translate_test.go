@@ -14,6 +14,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 	"sigs.k8s.io/yaml"
 
@@ -116,6 +117,32 @@ func TestTheGatewayTakesConfigurations(t *testing.T) {
 	})
 	if total < 10 {
 		t.Errorf("%d configurations", total)
+	}
+}
+
+// Translate reads no Secrets but those that Secrets names, which are few: another Secret, or one without a grant, is not among them.
+func TestSecretsAreThoseThatTranslateReads(t *testing.T) {
+	read, more := 0, 0
+	corpus(t, func(t *testing.T, _ string, a *turntest.Archive) {
+		o, w := optionsOf(a), worldOf(t, a.Section("world.yaml"))
+		want := text(t, turn.Translate(w, o, now))
+		few := *w
+		few.Secrets = nil
+		names := turn.Secrets(w, o)
+		for _, s := range w.Secrets {
+			if slices.Contains(names, types.NamespacedName{Namespace: s.Namespace, Name: s.Name}) {
+				few.Secrets = append(few.Secrets, s)
+				read++
+			} else {
+				more++
+			}
+		}
+		if got := text(t, turn.Translate(&few, o, now)); got != want {
+			t.Errorf("with the named Secrets alone:\n%s\nand with all\n%s", got, want)
+		}
+	})
+	if read == 0 || more == 0 {
+		t.Errorf("%d Secrets are read, %d are not: the inputs show nothing", read, more)
 	}
 }
 

@@ -32,21 +32,28 @@ type kind struct {
 // New returns the world of these objects at a time.
 func New(now time.Time, objects ...client.Object) *World {
 	w := &World{Now: now, kinds: map[reflect.Type]*kind{}}
+	w.Add(objects...)
+	return w
+}
+
+// Add adds objects of kinds that the world has none of yet.
+func (w *World) Add(objects ...client.Object) {
+	added := map[reflect.Type]*kind{}
 	for _, object := range objects {
 		at := reflect.TypeOf(object)
-		if w.kinds[at] == nil {
-			w.kinds[at] = &kind{named: map[types.NamespacedName]client.Object{}}
+		k := added[at]
+		if k == nil {
+			k = &kind{named: map[types.NamespacedName]client.Object{}}
+			added[at], w.kinds[at] = k, k
 		}
-		k := w.kinds[at]
 		k.objects = append(k.objects, object)
 		k.named[client.ObjectKeyFromObject(object)] = object
 	}
-	for _, k := range w.kinds {
+	for _, k := range added {
 		slices.SortFunc(k.objects, func(a, b client.Object) int {
 			return cmp.Or(cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
 		})
 	}
-	return w
 }
 
 // With returns the same objects as a controller sees them whose data planes have applied these pieces, and refuse for these reasons.

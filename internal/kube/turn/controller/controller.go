@@ -82,7 +82,6 @@ func (t *Turn) Controller() operator.Controller {
 			{Object: &stunnerv1.UDPRoute{}, List: &stunnerv1.UDPRouteList{}, Optional: true},
 			{Object: &stunnerv1.StaticService{}, List: &stunnerv1.StaticServiceList{}, Optional: true},
 			{Object: &discoveryv1.EndpointSlice{}, List: &discoveryv1.EndpointSliceList{}},
-			{Object: &corev1.Secret{}, List: &corev1.SecretList{}},
 			{Object: &corev1.Namespace{}, List: &corev1.NamespaceList{}},
 			{Object: &corev1.Node{}, List: &corev1.NodeList{}},
 		},
@@ -91,8 +90,10 @@ func (t *Turn) Controller() operator.Controller {
 			{Object: &appsv1.Deployment{}, List: &appsv1.DeploymentList{}},
 			{Object: &appsv1.DaemonSet{}, List: &appsv1.DaemonSetList{}},
 		},
-		Translate: t.translate,
-		Publisher: t.publisher,
+		Secrets:    t.secrets,
+		Translate:  t.translate,
+		Publisher:  t.publisher,
+		Everywhere: true,
 	}
 }
 
@@ -107,6 +108,13 @@ func (t *Turn) Samples() []metrics.Sample {
 		all = append(all, metrics.Of(t.options.Auth.Stats())...)
 	}
 	return all
+}
+
+// secrets are those that translate reads.
+func (t *Turn) secrets(w *world.World) []types.NamespacedName {
+	return turn.Secrets(&turn.World{
+		Classes: all[*gatewayv1.GatewayClass](w), Gateways: all[*gatewayv1.Gateway](w), Configs: all[*stunnerv1.GatewayConfig](w), Grants: grants(w),
+	}, t.options.Turn)
 }
 
 func (t *Turn) translate(w *world.World) operator.Result {

@@ -5,6 +5,6 @@
 //	                                      └─► configurations ──► discovery.Server ══ WebSocket ══► stunnerd, weir turn stunnerd
 //
 // Configurations contain credentials and keys. They are in memory only; the discovery service gives them away, and if there is one the
-// authentication service credentials of them: see their packages for whom to let reach them. Only the leader of several operators serves it, and only once it has configurations: data planes that reach another one are
-// refused and try again.
+// authentication service credentials of them: see their packages for whom to let reach them. Each of several operators serves them, from its own caches, once it has configurations;
+// the leader alone writes objects and statuses.
 package controller

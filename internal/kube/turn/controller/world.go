@@ -25,12 +25,16 @@ func worldOf(w *world.World) *turn.World {
 		Configs: all[*stunnerv1.GatewayConfig](w), Dataplanes: all[*stunnerv1.Dataplane](w), Routes: all[*stunnerv1.UDPRoute](w), StaticServices: all[*stunnerv1.StaticService](w),
 		Services: all[*corev1.Service](w), Slices: all[*discoveryv1.EndpointSlice](w), Secrets: all[*corev1.Secret](w),
 		Namespaces: all[*corev1.Namespace](w), Nodes: all[*corev1.Node](w),
-		Deployments: all[*appsv1.Deployment](w), DaemonSets: all[*appsv1.DaemonSet](w),
-	}
-	for grant := range world.All[*gatewayv1beta1.ReferenceGrant](w) { // v1beta1 is what older CRDs serve, too
-		read.Grants = append(read.Grants, (*gatewayv1.ReferenceGrant)(grant))
+		Deployments: all[*appsv1.Deployment](w), DaemonSets: all[*appsv1.DaemonSet](w), Grants: grants(w),
 	}
 	return read
+}
+
+func grants(w *world.World) (all []*gatewayv1.ReferenceGrant) {
+	for grant := range world.All[*gatewayv1beta1.ReferenceGrant](w) { // v1beta1 is what older CRDs serve, too
+		all = append(all, (*gatewayv1.ReferenceGrant)(grant))
+	}
+	return all
 }
 
 // statuses are the statuses of a result as changes of the objects of the world. Of a route only our own parents are changed, because other
