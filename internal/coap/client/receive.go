@@ -19,6 +19,8 @@ type ReceiveConfig struct {
 	Timeout  time.Duration // for a response; default 2 s. Later ones count as lost
 	Count    int           // of requests; 0: until ctx ends
 	CBOR     bool          // request the history in CBOR instead of JSON: an answer reaches back further
+	// Under is that of DialConfig.
+	Under func(RawLink) RawLink
 }
 
 // Validate refuses what cannot be.
@@ -139,7 +141,7 @@ func (r *receiver) trouble() error {
 
 // dial makes the connection again.
 func (r *receiver) dial(ctx context.Context) error {
-	conn, err := Dial(ctx, r.cfg.URI, DialConfig{Security: r.cfg.Security, Timeout: max(r.cfg.timeout(), 10*time.Second), Unpaced: true})
+	conn, err := Dial(ctx, r.cfg.URI, DialConfig{Security: r.cfg.Security, Timeout: max(r.cfg.timeout(), 10*time.Second), Unpaced: true, Under: r.cfg.Under})
 	if err != nil {
 		return err
 	}
