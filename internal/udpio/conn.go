@@ -77,8 +77,8 @@ func (c *Conn) Overflowed() uint64 {
 func (c *Conn) Wake() { c.wake.wake() }
 
 // ReadBatch fills messages and returns how many. It waits at most wait for the first datagram (Forever: without
-// limit; 0: not at all), and never for a second one. It returns 0 and no error after the timeout, ErrWoken after Wake
-// and net.ErrClosed after Close. A datagram longer than its buffer is cut and marked Truncated.
+// limit; 0: not at all), and never for a second one; it may leave some for which there is room. It returns 0 and no error after
+// the timeout, ErrWoken after Wake and net.ErrClosed after Close. A datagram longer than its buffer is cut and marked Truncated.
 func (c *Conn) ReadBatch(messages []Message, wait time.Duration) (int, error) {
 	c.readMu.Lock()
 	defer c.readMu.Unlock()

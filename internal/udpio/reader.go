@@ -17,13 +17,15 @@ type Reader struct {
 	names   []sockaddr
 	control []byte  // readControlSize for each message, nil if no option needs control messages
 	state   *uint64 // of a ReadJournal; nil without
+	last    int     // how many datagrams the last call returned
 }
 
 // NewReader returns a reader of at most batch datagrams per call.
 func NewReader(batch int) *Reader { return newReader(batch, true) }
 
-// Read fills messages from s and returns how many, without waiting. EAGAIN means that there is none. Other errors are
-// bare errnos, and network errors (ECONNREFUSED …) are responses to earlier datagrams: the next call continues.
+// Read fills messages from s and returns how many, without waiting; more may be left, also where there is room for them. EAGAIN
+// means that there is none. Other errors are bare errnos, and network errors (ECONNREFUSED …) are responses to earlier datagrams: the
+// next call continues.
 func (r *Reader) Read(s *Socket, messages []Message) (int, error) {
 	n, errno := r.receive(int(s.fd)-1, messages)
 	if errno != 0 {
@@ -35,9 +37,13 @@ func (r *Reader) Read(s *Socket, messages []Message) (int, error) {
 	return n, nil
 }
 
-// receive makes one system call, which does not wait.
+// minPrepared is the minimum number of datagrams for which a read is prepared, if there is room.
+const minPrepared = 8
+
+// receive makes one system call, which does not wait. Preparing it costs time for each datagram that may come, so it is prepared
+// for four times as many as came last.
 func (r *Reader) receive(fd int, messages []Message) (int, unix.Errno) {
-	count := min(len(messages), len(r.headers))
+	count := min(len(messages), len(r.headers), max(4*r.last, minPrepared))
 	for i := range count {
 		m := &messages[i]
 		h := &r.headers[i].Hdr
@@ -60,6 +66,7 @@ func (r *Reader) receive(fd int, messages []Message) (int, unix.Errno) {
 	if errno != 0 {
 		n = 0
 	}
+	r.last = int(n)
 	if r.state != nil {
 		atomic.StoreUint64(r.state, uint64(n))
 	}

@@ -33,7 +33,6 @@ type loop struct {
 	leaving  *atomic.Bool // of the engine
 	// ready: the socket may have more to read.
 	publicReady, linkReady bool
-	publicLast, linkLast   int // messages of the last read
 	sincePoll              int // rounds since the last epoll_wait
 
 	inFlight *inFlight // nil: what is under way ends with the process
@@ -141,19 +140,19 @@ func (l *loop) read() error {
 	l.worker.now = time.Since(l.start)
 	l.worker.beginRound()
 	if l.publicReady {
-		n, err := l.public.ReadBatch(l.messages[:batchSize(l.publicLast, len(l.messages))], 0)
+		n, err := l.public.ReadBatch(l.messages, 0)
 		if err != nil && !errors.Is(err, udpio.ErrWoken) {
 			return err
 		}
-		l.publicReady, l.publicLast = n >= worthwhile, n
+		l.publicReady = n >= worthwhile
 		l.datagrams(n)
 	}
 	if l.linkReady {
-		n, err := l.link.ReadBatch(l.frames[:batchSize(l.linkLast, len(l.frames))], 0)
+		n, err := l.link.ReadBatch(l.frames, 0)
 		if err != nil && !errors.Is(err, udpio.ErrWoken) {
 			return err
 		}
-		l.linkReady, l.linkLast = n >= worthwhile, n
+		l.linkReady = n >= worthwhile
 		for i := range l.frames[:n] {
 			l.frame(&l.frames[i])
 		}
@@ -168,10 +167,6 @@ const maxRoundsUnpolled = 4
 // worthwhile is the minimum number of messages of a read after which another read is tried at once. After fewer messages
 // another read rarely returns any, and epoll_wait costs less.
 const worthwhile = 4
-
-// batchSize returns for how many messages a read is prepared, since preparing costs time for each: four times as many as the
-// last read returned, at least 8.
-func batchSize(last, limit int) int { return min(max(4*last, 8), limit) }
 
 // pollTimeout is how long the worker may wait. It counts from the last reading of the clock, so timers may be late by the
 // time that one batch took.

@@ -170,9 +170,9 @@ func (w *worker) poll(wait time.Duration) error {
 }
 
 // pollTimeout returns how long the worker may wait for events: until the next expiry or deadline, at most
-// maxPollWait.
+// maxPollWait. It counts from the last reading of the clock, so timers may be late by the time that one poll took.
 func (w *worker) pollTimeout() time.Duration {
-	now, wait := w.gateway.options.Now(), maxPollWait
+	now, wait := w.now, maxPollWait
 	for _, at := range [...]int64{w.next, w.guestEnds.at(), w.writeEnds.at()} {
 		if at != 0 {
 			wait = min(wait, max(0, time.Duration(at-now)))
