@@ -214,12 +214,12 @@ func startLibcoapExample(t *testing.T) (plain, secure string) {
 	return plain, fmt.Sprintf("coaps://127.0.0.1:%d", port+1)
 }
 
-// startAiocoap starts the resources of the list on aiocoap; without DTLS.
+// startAiocoap starts the resources of the list on aiocoap, with the pre-shared key of the list: its DTLS is tinydtls.
 func startAiocoap(t *testing.T) (plain, secure string) {
 	t.Helper()
 	address, host, port := serverAddress(t)
 	startPython(t, "aiocoap_plugtest.py", host, port)
-	return "coap://" + address, ""
+	return "coap://" + address, after(t, "coaps://", address)
 }
 
 // startAiocoapExample starts the server that aiocoap's source package has as an example; without DTLS.

@@ -8,6 +8,7 @@ import time
 
 import aiocoap
 from aiocoap import resource
+from aiocoap.credentials import CredentialsMap
 from aiocoap.numbers.codes import Code
 
 
@@ -176,7 +177,10 @@ async def main():
     }
     for path, one in resources.items():
         site.add_resource(path.split("/"), one)
-    await aiocoap.Context.create_server_context(site, bind=(sys.argv[1], int(sys.argv[2])))
+    keys = CredentialsMap()
+    keys.load_from_dict({":password": {"dtls": {"psk": {"ascii": "sesame"}, "client-identity": {"ascii": "password"}}}})
+    await aiocoap.Context.create_server_context(
+        site, bind=(sys.argv[1], int(sys.argv[2])), transports=["udp6", "tinydtls_server"], server_credentials=keys)
     ticks = [asyncio.create_task(one.tick()) for one in observed.values()]
     print("READY", flush=True)
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
