@@ -84,25 +84,26 @@ func (b *balanced) carry(datagram []byte) []byte {
 		return nil
 	}
 	b.server.now = time.Second + now
-	for _, answer := range b.server.send(buffer[:n], from) {
-		if _, err := b.backend.WriteToUDPAddrPort(answer, from); err != nil {
-			b.server.t.Error(err)
-			return nil
-		}
-		for before = after; after.Backwarded+after.LostBackward == before.Backwarded+before.LostBackward; {
-			after = b.count()
-		}
-		if after.LostBackward > before.LostBackward {
-			return nil
-		}
-		if n, err = b.socket.Read(buffer); err != nil {
-			b.server.t.Error(err)
-			return nil
-		}
-		return buffer[:n]
+	answers := b.server.send(buffer[:n], from)
+	if len(answers) != 1 {
+		b.server.t.Errorf("%d answers to %x", len(answers), datagram)
+		return nil
 	}
-	b.server.t.Errorf("the server does not answer %x", datagram)
-	return nil
+	if _, err := b.backend.WriteToUDPAddrPort(answers[0], from); err != nil {
+		b.server.t.Error(err)
+		return nil
+	}
+	for before = after; after.Backwarded+after.LostBackward == before.Backwarded+before.LostBackward; {
+		after = b.count()
+	}
+	if after.LostBackward > before.LostBackward {
+		return nil
+	}
+	if n, err = b.socket.Read(buffer); err != nil {
+		b.server.t.Error(err)
+		return nil
+	}
+	return buffer[:n]
 }
 
 func (b *balanced) count() udpnat.Counters {
