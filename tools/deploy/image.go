@@ -23,10 +23,11 @@ import (
 // user is the user and group of the process, one that no distribution assigns.
 const user = "65532:65532"
 
-// writeImage writes an OCI layout as a tar archive: an index with an image for each ARCHITECTURE=FILE. Nothing in it depends on the
-// time, so the same binaries make the same image.
+// writeImage writes an OCI layout as a tar archive: one index, with an image for each ARCHITECTURE=FILE and the bill of materials of each.
+// Nothing in it depends on the time, so the same binaries make the same image.
 func writeImage(out, tag string, binaries []string) error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	var bills []mutate.IndexAddendum
 	for _, pair := range binaries {
 		architecture, file, ok := strings.Cut(pair, "=")
 		if !ok {
@@ -40,16 +41,23 @@ func writeImage(out, tag string, binaries []string) error {
 		if err != nil {
 			return err
 		}
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{
-			Platform: &v1.Platform{OS: "linux", Architecture: architecture}, Annotations: map[string]string{"org.opencontainers.image.ref.name": tag},
-		}})
+		bill, err := attestation(image, binary, architecture, tag)
+		if err != nil {
+			return err
+		}
+		bills = append(bills, bill)
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: architecture}}})
 	}
+	index = mutate.AppendManifests(index, bills...)
 	directory, err := os.MkdirTemp("", "weir-image")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(directory)
-	if _, err := layout.Write(directory, index); err != nil {
+	whole := mutate.AppendManifests(mutate.IndexMediaType(empty.Index, types.OCIImageIndex), mutate.IndexAddendum{
+		Add: index, Descriptor: v1.Descriptor{Annotations: map[string]string{"org.opencontainers.image.ref.name": tag}},
+	})
+	if _, err := layout.Write(directory, whole); err != nil {
 		return err
 	}
 	return archive(out, directory)

@@ -20,7 +20,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return errors.New("write image, render or lint")
+		return errors.New("write image, sbom, render or lint")
 	}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	switch args[0] {
@@ -30,6 +30,16 @@ func run(args []string) error {
 			return err
 		}
 		return writeImage(*out, *tag, strings.Split(*binaries, ","))
+	case "sbom":
+		binary, architecture := flags.String("binary", "", "file of weir"), flags.String("architecture", "amd64", "of the binary")
+		if err := flags.Parse(args[1:]); err != nil {
+			return err
+		}
+		content, err := os.ReadFile(*binary)
+		if err != nil {
+			return err
+		}
+		return writeDocument(os.Stdout, content, *architecture)
 	case "render", "lint":
 		chart, values, name, namespace := flags.String("chart", "", "directory of the chart"), flags.String("values", "", "file of values"), flags.String("name", "coap", "release"), flags.String("namespace", "coap", "namespace")
 		if err := flags.Parse(args[1:]); err != nil {
@@ -44,5 +54,5 @@ func run(args []string) error {
 		}
 		return err
 	}
-	return fmt.Errorf("%s: write image, render or lint", args[0])
+	return fmt.Errorf("%s: write image, sbom, render or lint", args[0])
 }

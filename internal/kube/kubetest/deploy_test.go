@@ -79,6 +79,10 @@ func unpack(t *testing.T, archive string) string {
 		Layers []struct{ Digest string }
 	}
 	clitest.Must(t, json.Unmarshal(blobs["index.json"], &index))
+	if len(index.Manifests) != 1 {
+		t.Fatalf("%s: %d images; tools that copy it need one", archive, len(index.Manifests))
+	}
+	clitest.Must(t, json.Unmarshal(blob(index.Manifests[0].Digest), &index)) // of the architectures
 	clitest.Must(t, json.Unmarshal(blob(index.Manifests[0].Digest), &manifest))
 	directory := filepath.Join(t.TempDir(), "image")
 	for _, layer := range manifest.Layers {
