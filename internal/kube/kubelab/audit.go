@@ -21,10 +21,10 @@ func (c *ControlPlane) Requests(namespace, account string) (map[Request]int, err
 	all := map[Request]int{}
 	for line := range bytes.Lines(text) {
 		var event struct {
-			User      struct{ Username string }
-			Verb      string
-			ObjectRef *struct{ APIGroup, Resource, Subresource string }
-			Response  struct{ Code int } `json:"responseStatus"`
+			User           struct{ Username string }
+			Verb           string
+			ObjectRef      *struct{ APIGroup, Resource, Subresource string }
+			ResponseStatus struct{ Code int }
 		}
 		if err := json.Unmarshal(line, &event); err != nil {
 			return nil, err
@@ -32,7 +32,7 @@ func (c *ControlPlane) Requests(namespace, account string) (map[Request]int, err
 		if event.ObjectRef == nil || event.User.Username != "system:serviceaccount:"+namespace+":"+account {
 			continue
 		}
-		r := Request{Verb: event.Verb, Group: event.ObjectRef.APIGroup, Resource: event.ObjectRef.Resource, Forbidden: event.Response.Code == 403}
+		r := Request{Verb: event.Verb, Group: event.ObjectRef.APIGroup, Resource: event.ObjectRef.Resource, Forbidden: event.ResponseStatus.Code == 403}
 		if event.ObjectRef.Subresource != "" {
 			r.Resource += "/" + event.ObjectRef.Subresource
 		}

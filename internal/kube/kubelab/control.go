@@ -69,8 +69,8 @@ type Options struct {
 }
 
 // Start runs a control plane until Stop. Requests to it fail once ctx has ended.
-func Start(ctx context.Context, o Options) (c *ControlPlane, err error) {
-	c = &ControlPlane{options: o, ctx: ctx, address: netip.AddrPortFrom(o.Address, apiPort), running: programs.NewGroup(), outputs: map[string]*programs.LastLines{}}
+func Start(ctx context.Context, o Options) (started *ControlPlane, err error) {
+	c := &ControlPlane{options: o, ctx: ctx, address: netip.AddrPortFrom(o.Address, apiPort), running: programs.NewGroup(), outputs: map[string]*programs.LastLines{}}
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("%w\n%s", err, c.Output())
