@@ -11,7 +11,9 @@ type CoAPStatus struct {
 	Handover    CoAPHandover    `json:"keep"`        // sockets and sessions that outlive it
 	Credentials CoAPCredentials `json:"credentials"` // pre-shared keys in use
 	Reverse     CoAPReverse     `json:"reverse"`     // requests and observations of the server at clients
-	Listeners   []CoAPListener  `json:"listeners"`   // plain, DTLS, TCP, TLS, then cluster nodes, each in the configured order
+	// Discovery is how the Pods of the other nodes are followed; absent: the nodes are no Pods.
+	Discovery *CoAPDiscovery `json:"discovery,omitempty"`
+	Listeners []CoAPListener `json:"listeners"` // plain, DTLS, TCP, TLS, then cluster nodes, each in the configured order
 }
 
 // CoAPHandover is what is stored beyond the life of a process, and what could not be stored.

@@ -29,6 +29,15 @@ type CoAPCluster struct {
 	LinkRefused        uint64 `json:"link_refused"`        // DTLS records of the secured link that did not open, or were of no node
 }
 
+// CoAPDiscovery is how a node learns from the API server of Kubernetes which Pods run the other nodes. Counters are since the start.
+type CoAPDiscovery struct {
+	Pods    int    `json:"pods"`            // other ones that have an address and may run, as of the latest answer
+	Ready   int    `json:"ready"`           // of these
+	Changes uint64 `json:"changes"`         // times that the Pods, their addresses or states were different
+	Errors  uint64 `json:"errors"`          // refusals, and requests without an answer
+	Error   string `json:"error,omitempty"` // the newest one; absent: none of late
+}
+
 // CoAPMoves is how sessions move between a node and others. Counters are since the start.
 type CoAPMoves struct {
 	Draining bool        `json:"draining"`         // the node moves its sessions to other nodes
@@ -57,6 +66,7 @@ type CoAPReplication struct {
 	NotRestored uint64 `json:"not_restored"`          // those that could not go on here
 	TakeOvers   uint64 `json:"take_overs"`            // processes of other nodes whose sessions were taken over
 	Fenced      uint64 `json:"fenced"`                // times that the sessions of this node were taken over while it was running
+	Store       string `json:"store"`                 // where nodes agree: kubernetes, etcd or embedded
 	StoreErrors uint64 `json:"store_errors"`          // requests to the store that failed
 	StoreError  string `json:"store_error,omitempty"` // why the newest one has; absent: it has not
 }
@@ -116,4 +126,8 @@ type CoAPClusterNode struct {
 	Counters   CoAPCluster    `json:"counters"`   // what went to and came from the others
 	// Copies is how its sessions are copied to another node; absent: they are not.
 	Copies *CoAPReplication `json:"replication,omitempty"`
+	// Moves is how its sessions move to and from other nodes; absent: they do not, because the link is not secured.
+	Moves *CoAPMoves `json:"moves,omitempty"`
+	// Discovery is how the Pods of the other nodes are followed; absent: the nodes are no Pods.
+	Discovery *CoAPDiscovery `json:"discovery,omitempty"`
 }

@@ -53,17 +53,18 @@ func coapValues() map[string][]string {
 		ciphers = append(ciphers, s.String())
 	}
 	return map[string][]string{
-		"--method":               {"GET", "POST", "PUT", "DELETE", "FETCH", "PATCH", "IPATCH"},
-		"--content-format":       formats,
-		"--accept":               formats,
-		"--cipher":               ciphers,
-		"weir coap check --only": {"CORE", "LINK", "BLOCK", "OBS", "DTLS"},
-		"--no-response":          {"2", "4", "5"},
-		"--sockets":              {"each", "shared"},
-		"weir coap bench --mode": {"request", "observe", "reverse-request", "reverse-observe"},
-		"--progress":             {"weir", "original", "json"},
-		"--client-auth":          {"none", "wanted", "needed"},
-		"--notify-interval":      {"5s", "500ms"},
+		"--method":                 {"GET", "POST", "PUT", "DELETE", "FETCH", "PATCH", "IPATCH"},
+		"--content-format":         formats,
+		"--accept":                 formats,
+		"--cipher":                 ciphers,
+		"weir coap check --only":   {"CORE", "LINK", "BLOCK", "OBS", "DTLS"},
+		"--no-response":            {"2", "4", "5"},
+		"--dtls-cluster-replicate": {"kubernetes", "embedded:", "http://"},
+		"--sockets":                {"each", "shared"},
+		"weir coap bench --mode":   {"request", "observe", "reverse-request", "reverse-observe"},
+		"--progress":               {"weir", "original", "json"},
+		"--client-auth":            {"none", "wanted", "needed"},
+		"--notify-interval":        {"5s", "500ms"},
 	}
 }
 

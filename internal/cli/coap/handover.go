@@ -47,14 +47,18 @@ func untilEnd(ctx, signalled context.Context, server *node.Node, k *handover.Sto
 	return running, end
 }
 
-// coapAdmin is the admin API of a server.
-func coapAdmin(server *node.Node, k *handover.Store) admin.Config {
+// coapAdmin is the admin API of a server. others: the Pods of its cluster; nil: the nodes are no Pods.
+func coapAdmin(server *node.Node, k *handover.Store, others *podCluster) admin.Config {
 	status := func() node.Status {
 		s, stored := server.Status(), k.Stats()
 		s.PID = os.Getpid()
 		s.Handover = node.HandoverStatus{
 			Supervisor: stored.Supervisor, PID: stored.PID, Starts: stored.Starts, Upgrades: stored.Upgrades, Last: stored.Last,
 			Stored: stored.Sockets, Capacity: stored.Capacity, Refused: stored.Refused, Waiting: stored.Waiting, State: stored.State, Unusable: stored.Unusable,
+		}
+		if others != nil {
+			d := node.DiscoveryStatus(others.progress.Status())
+			s.Discovery = &d
 		}
 		return s
 	}

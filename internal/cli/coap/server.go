@@ -185,7 +185,7 @@ func serveCoap(ctx, signalled context.Context, k *handover.Store, f *coapServerF
 	}
 	running, end := untilEnd(ctx, signalled, server, k, &cfg)
 	defer end()
-	err = cli.Serve(running, f.serve, log, coapAdmin(server, k), reload, parts...)
+	err = cli.Serve(running, f.serve, log, coapAdmin(server, k, f.members.pods), reload, parts...)
 	log.Info("stopped")
 	return errors.Join(err, server.Close())
 }

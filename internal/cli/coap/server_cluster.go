@@ -39,7 +39,7 @@ func (f *clusterFlags) add(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&f.nodes, "dtls-cluster", nil, "nodes of the cluster, DTLS;MANAGEMENT;ID,...; may be repeated")
 	flags.StringSliceVar(&f.group, "dtls-cluster-group", nil, "management addresses at which further nodes of the cluster are searched for, HOST:PORT,...")
 	flags.StringVar(&f.kubernetes, "k8s-dtls-cluster", "", "the nodes are Pods of Kubernetes, this one has the number of its Pod's name: DTLS;MANAGEMENT;MANAGEMENT-PORT-OF-THE-OTHERS, such as :5784;:5884;5884")
-	flags.StringSliceVar(&f.replicate, "dtls-cluster-replicate", nil, "copy sessions to another node, which goes on with them when this one crashes; the nodes agree in this etcd cluster, http://HOST:PORT,... (https as well); user and password are in the environment variables "+etcdUserVariable+" and "+etcdPasswordVariable)
+	flags.StringSliceVar(&f.replicate, "dtls-cluster-replicate", nil, "copy sessions to another node, which goes on with them when this one crashes; the nodes agree among themselves (embedded:DIRECTORY), in Leases of Kubernetes (kubernetes, or kubernetes:CLUSTER), or in this etcd cluster, http://HOST:PORT,... (https as well), whose user and password are in the environment variables "+etcdUserVariable+" and "+etcdPasswordVariable)
 	flags.StringVar(&f.secret, "dtls-cluster-group-security", "", "secret that secures the link between nodes, the same on all; every user of this host can read it here, unlike the environment variables "+identityVariable+" and "+secretVariable)
 }
 
@@ -77,10 +77,9 @@ func (f *clusterFlags) apply(cfg *node.Config, given func(string) bool) error {
 		cfg.Cluster.Group = f.group
 	}
 	if given("dtls-cluster-replicate") {
-		if cfg.Cluster.Replicate == nil {
-			cfg.Cluster.Replicate = new(cluster.Replicate)
+		if err := f.applyReplicate(cfg.Cluster); err != nil {
+			return fmt.Errorf("--dtls-cluster-replicate: %w", err)
 		}
-		cfg.Cluster.Replicate.Etcd = f.replicate
 	}
 	if err := environmentEtcd(cfg.Cluster.Replicate); err != nil {
 		return err
@@ -94,6 +93,36 @@ func (f *clusterFlags) apply(cfg *node.Config, given func(string) bool) error {
 		return environmentSecurity(cfg.Cluster)
 	}
 	return nil
+}
+
+// Values of --dtls-cluster-replicate besides the servers of etcd.
+const (
+	inKubernetes = "kubernetes" // Leases; the name of the cluster may follow behind a colon
+	inNodes      = "embedded"   // the nodes themselves; a directory follows behind a colon
+)
+
+// applyReplicate says where the nodes agree on who has which sessions.
+func (f *clusterFlags) applyReplicate(cfg *cluster.Config) error {
+	if cfg.Replicate == nil {
+		cfg.Replicate = new(cluster.Replicate)
+	}
+	word, name, _ := strings.Cut(f.replicate[0], ":")
+	switch {
+	case len(f.replicate) == 1 && word == inNodes:
+		if cfg.Replicate.Embedded = name; name == "" {
+			return errors.New("embedded: write embedded:DIRECTORY, where this node keeps its part of the store")
+		}
+		return nil
+	case len(f.replicate) > 1 || word != inKubernetes:
+		cfg.Replicate.Etcd = f.replicate
+		return nil
+	}
+	if f.pods == nil {
+		return errors.New("kubernetes: the nodes are no Pods; add --k8s-dtls-cluster, or name the servers of an etcd cluster, such as http://192.0.2.1:2379")
+	}
+	var err error
+	cfg.Replicate.Store, err = f.pods.leases(name)
+	return err
 }
 
 // environmentEtcd takes user and password of etcd from the environment, if they are there.

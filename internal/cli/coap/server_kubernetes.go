@@ -11,7 +11,9 @@ import (
 
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/coap/cluster"
+	"github.com/weir-lb/weir/internal/coap/cluster/store"
 	"github.com/weir-lb/weir/internal/coap/node"
+	"github.com/weir-lb/weir/internal/kube/leases"
 	"github.com/weir-lb/weir/internal/kube/pods"
 )
 
@@ -20,6 +22,8 @@ type podCluster struct {
 	own    cluster.Node
 	port   uint16 // management port of the others
 	source pods.Config
+
+	progress pods.Progress
 }
 
 // newPodCluster reads DTLS;MANAGEMENT;PORT, as Californium's --k8s-dtls-cluster, and the environment.
@@ -50,10 +54,25 @@ func (p *podCluster) config() *cluster.Config {
 	return &cluster.Config{Nodes: []cluster.Node{p.own}, Discovered: true}
 }
 
+// leases are those in which the nodes of a cluster agree; without a name it is that of the StatefulSet.
+func (p *podCluster) leases(name string) (*store.Leases, error) {
+	if name == "" {
+		var ok bool
+		if name, ok = pods.StatefulSet(p.source.Self); !ok {
+			return nil, fmt.Errorf("kubernetes: the host name %q is not that of a Pod of a StatefulSet, such as coap-0; write kubernetes:CLUSTER, the same on all nodes", p.source.Self)
+		}
+	}
+	all, err := leases.Open(&p.source, name)
+	if err != nil {
+		return nil, fmt.Errorf("kubernetes: %w", err)
+	}
+	return store.OpenLeases(all), nil
+}
+
 // follow has the server search for other nodes at the addresses of the Pods, as these come and go.
 func (p *podCluster) follow(server *node.Node, log *slog.Logger) cli.Loop {
 	source := p.source
-	source.Log = log
+	source.Log, source.Progress = log, &p.progress
 	return func(ctx context.Context) error {
 		return pods.Follow(ctx, source, func(others []pods.Pod) { server.SetClusterGroup(p.addresses(others)) })
 	}

@@ -1,9 +1,11 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	v1 "github.com/weir-lb/weir/api/v1"
@@ -20,6 +22,7 @@ func ClusterOf(status *v1.CoAPStatus) *v1.CoAPClusterView {
 		}
 		view.Nodes = append(view.Nodes, v1.CoAPClusterNode{
 			ID: *l.NodeID, URI: l.URI, Management: l.Management, Sessions: l.Engine.Sessions, Members: l.Nodes, Counters: *l.Cluster, Copies: l.Copies,
+			Moves: l.Moves, Discovery: status.Discovery,
 		})
 	}
 	return view
@@ -44,20 +47,77 @@ func (c *Cluster) Write(w io.Writer, view *v1.CoAPClusterView, at time.Time) err
 		table.End()
 	}
 	c.writeCounters(table, view, at)
+	writeMoves(table, view)
 	writeCopies(table, view)
+	writeDiscovery(table, view)
 	return table.Flush()
+}
+
+// writeMoves writes a row for each own node whose sessions can move, and which node has the sessions of a node id that is not its own.
+func writeMoves(table *terminal.Table, view *v1.CoAPClusterView) {
+	rows(table, view, "\nMOVES\tSTATE\tSESSIONS\tUNDER WAY\tMOVED OUT\tMOVED IN\tLOST\tREFUSED\tIDS ELSEWHERE", func(n *v1.CoAPClusterNode) string {
+		m := n.Moves
+		if m == nil {
+			return ""
+		}
+		state, elsewhere := "serves", ""
+		switch {
+		case m.Drained:
+			state = "drained"
+		case m.Draining && m.To != nil:
+			state = fmt.Sprintf("drains to node %d", *m.To)
+		case m.Draining:
+			state = "drains"
+		}
+		for _, o := range m.Owners {
+			if o.Shard != o.Owner {
+				elsewhere += fmt.Sprintf(" %d at node %d,", o.Shard, o.Owner)
+			}
+		}
+		return fmt.Sprintf("%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s", state, m.Sessions, m.Transit, m.Out, m.In, m.Lost, m.Refused, cmp.Or(strings.Trim(elsewhere, " ,"), "none"))
+	})
+}
+
+// writeDiscovery writes a row for each own node whose cluster is Pods.
+func writeDiscovery(table *terminal.Table, view *v1.CoAPClusterView) {
+	rows(table, view, "\nDISCOVERY\tPODS\tREADY\tCHANGES\tERRORS\tAPI SERVER", func(n *v1.CoAPClusterNode) string {
+		d := n.Discovery
+		if d == nil {
+			return ""
+		}
+		server := "answers"
+		if d.Error != "" {
+			server = "fails"
+		}
+		return fmt.Sprintf("%d\t%d\t%d\t%d\t%s", d.Pods, d.Ready, d.Changes, d.Errors, server)
+	})
+}
+
+// rows writes what row says of each own node, where it says something, below a header.
+func rows(table *terminal.Table, view *v1.CoAPClusterView, header string, row func(*v1.CoAPClusterNode) string) {
+	some := false
+	for i := range view.Nodes {
+		text := row(&view.Nodes[i])
+		if text == "" {
+			continue
+		}
+		if !some {
+			fmt.Fprintln(table, header)
+		}
+		fmt.Fprintf(table, "  node %d\t%s\n", view.Nodes[i].ID, text)
+		some = true
+	}
+	if some {
+		table.End()
+	}
 }
 
 // writeCopies writes a row for each own node that copies its sessions to another one.
 func writeCopies(table *terminal.Table, view *v1.CoAPClusterView) {
-	header := "\nREPLICATION\tCOPIED TO\tSESSIONS\tBEHIND\tCOPIES HERE\tTAKEN OVER\tSTORE"
-	for i := range view.Nodes {
-		r := view.Nodes[i].Copies
+	rows(table, view, "\nREPLICATION\tCOPIED TO\tSESSIONS\tBEHIND\tCOPIES HERE\tTAKEN OVER\tSTORE", func(n *v1.CoAPClusterNode) string {
+		r := n.Copies
 		if r == nil {
-			continue
-		}
-		if header != "" {
-			fmt.Fprintln(table, header)
+			return ""
 		}
 		to, store := "none", "answers"
 		if r.Buddy != nil {
@@ -66,12 +126,8 @@ func writeCopies(table *terminal.Table, view *v1.CoAPClusterView) {
 		if r.StoreError != "" {
 			store = "fails"
 		}
-		fmt.Fprintf(table, "  node %d\t%s\t%d\t%d\t%d\t%d\t%s\n", view.Nodes[i].ID, to, r.Sessions, r.Behind, r.Copies, r.TakenOver, store)
-		header = ""
-	}
-	if header == "" {
-		table.End()
-	}
+		return fmt.Sprintf("%s\t%d\t%d\t%d\t%d\t%s", to, r.Sessions, r.Behind, r.Copies, r.TakenOver, strings.TrimSpace(r.Store+" "+store))
+	})
 }
 
 func writeMember(w io.Writer, m *v1.CoAPNode) {

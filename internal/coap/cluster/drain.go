@@ -66,14 +66,14 @@ type MoveStatus struct {
 	Lost     uint64 `json:"moved_lost" metric:"_moved_lost_total" help:"DTLS sessions dropped, because it is not known whether they arrived, or the other node could not take them."`
 	Refused  uint64 `json:"moved_refused" metric:"_moved_refused_total" help:"DTLS sessions of another node that could not go on here."`
 
-	Owners []OwnerStatus `json:"owners,omitempty"` // of shards that were ever moved; all others are at home
+	Owners []OwnerStatus `json:"owners,omitempty" metric:"weir_coap_cluster"` // of shards that were ever moved; all others are at home
 }
 
 // OwnerStatus is which node has the sessions whose connection ids name another one.
 type OwnerStatus struct {
-	Shard   uint8  `json:"shard"`   // node id in the connection ids
-	Owner   uint8  `json:"owner"`   // node that has the sessions
-	Version uint32 `json:"version"` // the highest one holds
+	Shard   uint8  `json:"shard" label:"shard"`                                                                                                                                 // node id in the connection ids
+	Owner   uint8  `json:"owner" metric:"_shard_owner" help:"Node that has the sessions whose connection ids name the node of the label shard, of those that were ever moved."` // node that has the sessions
+	Version uint32 `json:"version"`                                                                                                                                             // the highest one holds
 }
 
 // Moves returns how sessions move; nil: the link is not secured, and they do not. Safe from any goroutine.

@@ -86,7 +86,7 @@ func (c *Cluster) newReplicas(cfg *Config) (*replicas, error) {
 	if cfg.Replicate == nil {
 		return nil, nil
 	}
-	store, err := cfg.Replicate.open()
+	store, err := cfg.Replicate.open(c, cfg)
 	if err != nil {
 		return nil, err
 	}

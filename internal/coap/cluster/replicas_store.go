@@ -85,7 +85,9 @@ func (r *replicas) change(ctx context.Context, c replica.Change) {
 	e, err := r.store.Change(limited, c)
 	r.mu.Lock()
 	delete(r.pending, c.Owner)
-	r.reachableLocked(err)
+	if err != nil {
+		r.reachableLocked(err)
+	}
 	r.mu.Unlock()
 	if err == nil {
 		r.read(e)
@@ -110,6 +112,7 @@ func (r *replicas) reachableLocked(err error) {
 func (r *replicas) read(e replica.Entry) {
 	now := r.clock()
 	r.mu.Lock()
+	r.reachableLocked(nil)
 	if known, found := r.entries[e.Owner]; e.Term > known.term && (found || len(r.entries) < maxEntries) {
 		r.entries[e.Owner] = storedEntry{e.Term, e.Taken, e.Taken || e.Buddy == replica.Process{}, now}
 		if e.Taken && e.By == (replica.Process{}) {

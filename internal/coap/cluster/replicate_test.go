@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -10,16 +11,28 @@ import (
 func TestValidateReplicate(t *testing.T) {
 	for want, change := range map[string]func(*Config){
 		"": func(*Config) {},
-		"replicate: the link between the nodes is not secured": func(c *Config) { c.Security = nil },
-		"replicate: this process runs 2 nodes":                 func(c *Config) { c.Nodes = append(c.Nodes, Node{ID: 2, DTLS: ":2", Management: "localhost:2"}) },
-		"replicate.etcd: without a store":                      func(c *Config) { c.Replicate.Etcd = nil },
-		"replicate.etcd: 17 servers, at most 16":               func(c *Config) { c.Replicate.Etcd = make([]string, 17) },
-		`replicate.etcd[1]: "localhost:2379" is no server`:     func(c *Config) { c.Replicate.Etcd = append(c.Replicate.Etcd, "localhost:2379") },
-		`replicate.etcd[1]: "http://h" is no server`:           func(c *Config) { c.Replicate.Etcd = append(c.Replicate.Etcd, "http://h") },
-		`replicate.etcd[1]: "http://a:b@h:1" is no server`:     func(c *Config) { c.Replicate.Etcd = append(c.Replicate.Etcd, "http://a:b@h:1") },
-		`replicate.prefix: "weir" must begin with /`:           func(c *Config) { c.Replicate.Prefix = "weir" },
-		"replicate.certificate: certificate and private_key":   func(c *Config) { c.Replicate.PrivateKey = "key.pem" },
-		"replicate.etcd: ca and certificate are for https":     func(c *Config) { c.Replicate.CA = "ca.pem" },
+		"replicate: the link between the nodes is not secured":                              func(c *Config) { c.Security = nil },
+		"replicate: this process runs 2 nodes":                                              func(c *Config) { c.Nodes = append(c.Nodes, Node{ID: 2, DTLS: ":2", Management: "localhost:2"}) },
+		"replicate.etcd: without a store":                                                   func(c *Config) { c.Replicate.Etcd = nil },
+		"replicate.etcd: 17 servers, at most 16":                                            func(c *Config) { c.Replicate.Etcd = make([]string, 17) },
+		`replicate.etcd[1]: "localhost:2379" is no server`:                                  func(c *Config) { c.Replicate.Etcd = append(c.Replicate.Etcd, "localhost:2379") },
+		`replicate.etcd[1]: "http://h" is no server`:                                        func(c *Config) { c.Replicate.Etcd = append(c.Replicate.Etcd, "http://h") },
+		`replicate.etcd[1]: "http://a:b@h:1" is no server`:                                  func(c *Config) { c.Replicate.Etcd = append(c.Replicate.Etcd, "http://a:b@h:1") },
+		"replicate.embedded: it and another store exclude":                                  func(c *Config) { c.Replicate.Embedded = "/x" },
+		"replicate.embedded: a majority of the nodes decides, and of 1 nodes none may fail": func(c *Config) { c.Replicate = &Replicate{Embedded: "/x"} },
+		"and of 8 nodes too many": func(c *Config) {
+			c.Replicate = &Replicate{Embedded: "/x"}
+			for i := range uint32(7) {
+				c.Nodes = append(c.Nodes, Node{ID: 2 + i, DTLS: Foreign, Management: fmt.Sprintf("localhost:%d", 2+i)})
+			}
+		},
+		"instead of a group": func(c *Config) { c.Replicate, c.Group = &Replicate{Embedded: "/x"}, []string{"localhost:2"} },
+		"needs the address by which the other nodes name this one": func(c *Config) {
+			c.Replicate, c.Nodes[0].Management = &Replicate{Embedded: "/x"}, ":1"
+		},
+		`replicate.prefix: "weir" must begin with /`:         func(c *Config) { c.Replicate.Prefix = "weir" },
+		"replicate.certificate: certificate and private_key": func(c *Config) { c.Replicate.PrivateKey = "key.pem" },
+		"replicate.etcd: ca and certificate are for https":   func(c *Config) { c.Replicate.CA = "ca.pem" },
 	} {
 		cfg := Config{
 			Nodes: []Node{{ID: 1, DTLS: ":1", Management: "localhost:1"}}, Security: &Security{Secret: []byte("secret")}, Replicate: &Replicate{Etcd: []string{"http://127.0.0.1:2379"}},

@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"github.com/weir-lb/weir/internal/coap/cluster/replica"
+	"github.com/weir-lb/weir/internal/coap/cluster/store"
+	"github.com/weir-lb/weir/internal/coap/cluster/store/embedded"
 )
 
 // ReplicationStatus is how the sessions of this node are copied to another one, and what became of those of other nodes.
@@ -17,6 +19,7 @@ type ReplicationStatus struct {
 	NotRestored uint64 `json:"not_restored" metric:"_not_restored_total" help:"DTLS sessions of nodes that have failed which could not go on here: no room, or other connection ids."`
 	TakeOvers   uint64 `json:"take_overs" metric:"_take_overs_total" help:"Processes of other nodes whose sessions were taken over."`
 	Fenced      uint64 `json:"fenced" metric:"_fenced_total" help:"Times that another node has taken the sessions of this one over while it was running: they were dropped here."`
+	Store       string `json:"store"` // kubernetes, etcd or embedded
 	StoreErrors uint64 `json:"store_errors" metric:"_store_errors_total" help:"Requests to the store that failed."`
 	StoreError  string `json:"store_error,omitempty" metric:"_store_failed" help:"1 while the store does not answer: nothing can be taken over."`
 }
@@ -30,11 +33,23 @@ func (c *Cluster) Replication() *ReplicationStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.counts
-	s.Process = r.self.String()
+	s.Process, s.Store = r.self.String(), kindOf(r.store)
 	s.Sessions, s.Copies = r.node.Len()
 	s.Behind = r.node.Unacknowledged()
 	s.Alone = s.Buddy == nil
 	return &s
+}
+
+func kindOf(s Store) string {
+	switch s.(type) {
+	case *store.Leases:
+		return "kubernetes"
+	case *embedded.Server:
+		return "embedded"
+	case *store.Etcd:
+		return "etcd"
+	}
+	return "memory"
 }
 
 // LeaveSessions says that the process ends, and that its sessions are for its buddy to take over.

@@ -56,5 +56,14 @@ func liveness(m *membership.Member) Liveness {
 	return Down
 }
 
+// ByState counts nodes.
+func ByState(rows []NodeStatus) map[Liveness]int {
+	counts := map[Liveness]int{Searched: 0, Unknown: 0, Up: 0, Down: 0}
+	for i := range rows {
+		counts[rows[i].State]++
+	}
+	return counts
+}
+
 // Ready reports whether every address had a node that answers at least once since the start.
 func (c *Cluster) Ready() bool { return membership.State(c.state.Load()) >= membership.StateUp }

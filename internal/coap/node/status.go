@@ -20,7 +20,9 @@ type Status struct {
 	Handover    HandoverStatus    `json:"keep" metric:"weir_coap"`
 	Credentials CredentialsStatus `json:"credentials" metric:"weir_coap_credentials"`
 	Reverse     ReverseStatus     `json:"reverse" metric:"weir_coap_reverse"`
-	Listeners   []ListenerStatus  `json:"listeners" metric:""` // in the order of Addresses
+	// Discovery is set by the caller of Status: how the Pods of the other nodes are followed; nil: the nodes are no Pods.
+	Discovery *DiscoveryStatus `json:"discovery,omitempty" metric:"weir_coap_discovery"`
+	Listeners []ListenerStatus `json:"listeners" metric:""` // in the order of Addresses
 }
 
 // HandoverStatus is what is stored beyond the life of a process.
@@ -36,6 +38,15 @@ type HandoverStatus struct {
 	Waiting    int    `json:"waiting" metric:"_kept_descriptors_waiting" help:"Sockets and arenas that the supervisor, or systemd, has not accepted yet; they are sent again."`
 	State      string `json:"state,omitempty"`
 	Unusable   string `json:"state_unusable,omitempty" metric:"_state_unusable" help:"1 if the directory of --state cannot be written: sessions do not outlive all processes."`
+}
+
+// DiscoveryStatus is how the Pods of the other nodes are followed.
+type DiscoveryStatus struct {
+	Pods    int    `json:"pods" metric:"_pods" help:"Other Pods that have an address and may run a node, as of the latest answer of the API server."`
+	Ready   int    `json:"ready" metric:"_pods_ready" help:"Of these, the ones that are Ready."`
+	Changes uint64 `json:"changes" metric:"_changes_total" help:"Times that the Pods, their addresses or states were different."`
+	Errors  uint64 `json:"errors" metric:"_errors_total" help:"Refusals of the API server, and requests without an answer."`
+	Error   string `json:"error,omitempty" metric:"_failed" help:"1 while the API server refuses or does not answer: the latest Pods count."`
 }
 
 // ReverseStatus counts what /reverse-request and /reverse-observe have clients asked for, on all listeners.
@@ -86,6 +97,7 @@ type ListenerStatus struct {
 	Moves     *cluster.MoveStatus        `json:"moves,omitempty" metric:"weir_coap_cluster"`                   // sessions between nodes; nil: the link is not secured
 	Copies    *cluster.ReplicationStatus `json:"replication,omitempty" metric:"weir_coap_cluster_replication"` // nil: sessions are not copied to another node
 	Nodes     []cluster.NodeStatus       `json:"nodes,omitempty"`                                              // the other nodes as this one sees them
+	Members   map[cluster.Liveness]int   `json:"-" metric:"weir_coap_cluster_nodes" key:"state" help:"Nodes of the cluster, by state: self, up, down, unknown (listed, and no message yet) and searched (an address where none has answered)."`
 }
 
 // statusWait bounds how long Status waits for a busy worker. After that it uses the worker's last known counters.
@@ -126,7 +138,7 @@ func (n *Node) Status() Status {
 		if l.cluster != nil {
 			stats := l.cluster.Stats()
 			s.Cluster, s.Nodes, s.Moves = &stats, l.cluster.Status(), l.cluster.Moves()
-			s.Copies = l.cluster.Replication()
+			s.Copies, s.Members = l.cluster.Replication(), cluster.ByState(s.Nodes)
 		}
 		status.Listeners = append(status.Listeners, s)
 	}

@@ -274,11 +274,14 @@ func (w *Worker) reportNext() time.Duration {
 // The copied bytes of a session begin with their version.
 const copiedVersion = 1
 
+// staticLength is that of what never changes, without connection ids and identity.
+const staticLength = 15 + 2*32 + 2*4 + 3
+
 // static returns what never changes of a session.
 func (w *Worker) static(p *Peer) []byte {
 	a, le := p.association, binary.LittleEndian
 	keys := a.Keys(record.Server)
-	b := make([]byte, 0, 18+72+2*record.MaxCID+maxIdentity)
+	b := make([]byte, 0, staticLength+len(a.ReadCID())+len(a.WriteCID())+len(p.Identity())) // exactly: it stays in memory
 	b = append(b, copiedVersion)
 	b = le.AppendUint16(b, uint16(a.Suite()))
 	b = append(b, uint8(p.holder.auth), uint8(p.flags()))

@@ -46,9 +46,13 @@ func TestACopyIsTheSession(t *testing.T) {
 	association.Resume(77, 5, record.NewWindow(1000, 0b101))
 	w := new(Worker)
 	p := &Peer{association: association, addr: netip.MustParseAddrPort("192.0.2.7:5684"), holder: holder{handshake.AuthPSK, "device"}, hasCID: true, extended: true, unproven: true}
-	state, rest, err := parseCopy(w.static(p), w.changing(p), time.Hour)
+	static := w.static(p)
+	state, rest, err := parseCopy(static, w.changing(p), time.Hour)
 	if err != nil || len(rest) != 0 {
 		t.Fatalf("%v, %x", err, rest)
+	}
+	if want := staticLength + 6 + 2 + len("device"); len(static) != want || cap(static) > want+16 {
+		t.Errorf("%d bytes that never change in %d of memory, want %d", len(static), cap(static), want)
 	}
 	if state.Keys != keys || state.Suite != association.Suite() || state.Identity != "device" || state.Flags != p.flags() || state.Path.Addr != p.addr || state.Path.Proven ||
 		!bytes.Equal(state.ReadCID, association.ReadCID()) || !bytes.Equal(state.WriteCID, association.WriteCID()) || state.Forged != 5 || state.Limit != association.PlaintextLimit() {

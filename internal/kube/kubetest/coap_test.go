@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	v1 "github.com/weir-lb/weir/api/v1"
@@ -147,6 +148,44 @@ func (c *cluster) restartOwner() {
 	c.awaitMembers(4)
 }
 
+// crashOwner kills the Pod that owns the sessions, with its memory: its buddy takes them over, as the nodes agree in Leases, and they return
+// when the Pod is back.
+func (c *cluster) crashOwner() {
+	c.t.Helper()
+	const owner = "coap-0"
+	pod := c.kubelet.Pod(namespace + "/" + owner)
+	copied := func() (n v1.CoAPClusterNode, ok bool) {
+		n, err := c.state(owner)
+		return n, err == nil && n.Sessions == clients && n.Copies != nil && n.Copies.Buddy != nil && n.Copies.Sessions == clients && n.Copies.Behind == 0
+	}
+	netlabtest.Eventually(c.t, "all sessions are copied", func() bool { _, ok := copied(); return ok }, pod.Output)
+	before, _ := copied()
+	clitest.Must(c.t, pod.Kill())
+	taken := func() (sessions uint64, text string) {
+		for i := 1; i < 4; i++ {
+			if n, err := c.state(fmt.Sprintf("coap-%d", i)); err == nil && n.Copies != nil {
+				sessions += n.Copies.TakenOver
+				text += fmt.Sprintf("%d: %+v\n", i, *n.Copies)
+			}
+		}
+		return sessions, text
+	}
+	netlabtest.Eventually(c.t, "the buddy has the sessions", func() bool { n, _ := taken(); return n == clients }, func() string { _, text := taken(); return text })
+	node, boot, _ := strings.Cut(before.Copies.Process, "/")
+	lease := fmt.Sprintf("coap-%s-%016s", node, boot)
+	var held coordinationv1.Lease
+	clitest.Must(c.t, c.plane.Get("/apis/coordination.k8s.io/v1/namespaces/coap/leases/"+lease, &held))
+	if want := fmt.Sprintf("node %d", *before.Copies.Buddy); held.Spec.HolderIdentity == nil || *held.Spec.HolderIdentity != want {
+		c.t.Errorf("Lease %s: %+v, want the holder %s", lease, held.Spec, want)
+	}
+	netlabtest.Eventually(c.t, "the owner is back, with its sessions", func() bool {
+		n, err := c.state(owner)
+		return err == nil && n.Sessions == clients && n.Copies.Process != before.Copies.Process
+	}, pod.Output)
+	c.awaitReady(4)
+	c.awaitMembers(4)
+}
+
 func (c *cluster) scale(replicas int) {
 	c.t.Helper()
 	clitest.Must(c.t, c.plane.Merge("/apis/apps/v1/namespaces/coap/statefulsets/coap", fmt.Sprintf(`{"spec": {"replicas": %d}}`, replicas)))
@@ -154,7 +193,7 @@ func (c *cluster) scale(replicas int) {
 
 // The manifests of deploy, applied to a real API server: its StatefulSet's Pods, processes of the image in namespaces of their own, find
 // each other with the service account's token and role. Pods come, go, return at other addresses and are killed; sessions go on at their
-// owner through another Pod each time, and move away and back when that one is restarted.
+// owner through another Pod each time, move away and back when that one is restarted, and are taken over by its buddy when it crashes.
 func TestRootCoAPPods(t *testing.T) {
 	clitest.TakesSeconds(t)
 	netlabtest.Root(t)
@@ -200,6 +239,9 @@ func TestRootCoAPPods(t *testing.T) {
 
 	c.restartOwner()
 	load.through(c, "coap-1")
+
+	c.crashOwner()
+	load.through(c, "coap-2")
 
 	resume := plane.Pause() // nodes need the API server for news alone
 	load.through(c, "coap-3")

@@ -2,6 +2,7 @@ package pods
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,7 +12,10 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
+	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -28,6 +32,7 @@ type Config struct {
 	Selector  string // label selector; empty: see Label
 	Label     string // the Pods that have the same value of this label as Self; empty, as Selector: those of the same controller
 	Log       *slog.Logger
+	Progress  *Progress // nil: not counted
 
 	host      string // URL of the API server
 	token     string // bearer token; empty: see tokenFile
@@ -120,22 +125,48 @@ func contents(file string) []byte {
 
 // client makes a client for the Pods of the API server. It knows no other kind, so that the others are not in the binary.
 func (c *Config) client() (*rest.RESTClient, error) {
+	return c.Client("/api", corev1.SchemeGroupVersion, corev1.AddToScheme)
+}
+
+// Client makes a client for a group of kinds, which add makes known, below a path of the API server.
+func (c *Config) Client(path string, group schema.GroupVersion, add func(*runtime.Scheme) error) (*rest.RESTClient, error) {
 	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
+	if err := add(scheme); err != nil {
 		return nil, err
 	}
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	client, err := rest.RESTClientFor(&rest.Config{
-		Host: c.host, APIPath: "/api", BearerToken: c.token, BearerTokenFile: c.tokenFile, UserAgent: "weir",
+		Host: c.host, APIPath: path, BearerToken: c.token, BearerTokenFile: c.tokenFile, UserAgent: "weir", Dial: dial, QPS: requests, Burst: 2 * requests,
 		TLSClientConfig: rest.TLSClientConfig{CAFile: c.caFile}, WarningHandler: rest.NoWarnings{},
 		ContentConfig: rest.ContentConfig{
-			GroupVersion: &corev1.SchemeGroupVersion, NegotiatedSerializer: serializer.NewCodecFactory(scheme).WithoutConversion(),
+			GroupVersion: &group, NegotiatedSerializer: serializer.NewCodecFactory(scheme).WithoutConversion(),
 		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("API server %s: %w", c.host, err)
 	}
 	return client, nil
+}
+
+const (
+	requests    = 50 // a second
+	dialTimeout = 2 * time.Second
+	deadAfter   = 4 * time.Second
+)
+
+// dial connects to the API server. A connection over which nothing arrives is given up by the kernel after deadAfter: without that, requests
+// would go to an API server that has vanished until HTTP/2 gives it up, after 45 s.
+func dial(ctx context.Context, network, address string) (net.Conn, error) {
+	d := net.Dialer{
+		Timeout:         dialTimeout,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: deadAfter / 4, Interval: deadAfter / 4, Count: 3},
+		Control: func(_, _ string, c syscall.RawConn) error {
+			return c.Control(func(fd uintptr) {
+				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(deadAfter.Milliseconds())) // without it, it takes longer
+			})
+		},
+	}
+	return d.DialContext(ctx, network, address)
 }
 
 // NodeID returns the node id of a Pod: KUBECTL_NODE_ID, or the number behind the last dash of its name, the ordinal of a StatefulSet.
@@ -150,4 +181,15 @@ func NodeID(hostname string, getenv func(string) string) (uint32, error) {
 		return 0, fmt.Errorf("%s holds no node id of 0 to 255; run the node in a StatefulSet, whose Pods are named NAME-0, NAME-1 and so on, or set KUBECTL_NODE_ID", from)
 	}
 	return uint32(id), nil
+}
+
+// StatefulSet returns the name of the StatefulSet that a Pod with this host name is of.
+func StatefulSet(hostname string) (name string, ok bool) {
+	host, _, _ := strings.Cut(hostname, ".")
+	dash := strings.LastIndexByte(host, '-')
+	if dash <= 0 {
+		return "", false
+	}
+	_, err := strconv.ParseUint(host[dash+1:], 10, 31)
+	return host[:dash], err == nil
 }

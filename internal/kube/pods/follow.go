@@ -31,6 +31,9 @@ func Follow(ctx context.Context, c Config, changed func([]Pod)) error {
 		return err
 	}
 	ctx = klog.NewContext(ctx, logr.Discard()) // what goes wrong comes to trouble
+	if c.Progress == nil {
+		c.Progress = new(Progress)
+	}
 	f := &follower{config: c, log: c.Log, changed: changed, wake: make(chan struct{}, 1), seen: map[string]time.Time{}}
 	if f.log == nil {
 		f.log = slog.New(slog.DiscardHandler)
@@ -133,6 +136,7 @@ func (f *follower) deliver(ctx context.Context, store cache.Store, owner types.U
 		}
 		if found := others(all, f.config.Self, owner); first || !slices.EqualFunc(found, last, Pod.equal) {
 			last = found
+			f.config.Progress.deliver(found)
 			f.log.Info("cluster Pods", "namespace", f.config.Namespace, "others", summary(found))
 			f.changed(found)
 		}
@@ -164,6 +168,7 @@ func (f *follower) trouble(ctx context.Context, err error) {
 	if errors.As(err, &status) {
 		text = status.Status().Message
 	}
+	f.config.Progress.fail(text)
 	switch {
 	case apierrors.IsForbidden(err):
 		remedy = "give the service account of the Pod a Role with get, list and watch on pods"

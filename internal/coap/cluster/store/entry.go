@@ -19,6 +19,7 @@ type value struct {
 	Buddy   process `json:"buddy,omitzero"`
 	Taken   bool    `json:"taken,omitempty"`
 	By      process `json:"by,omitzero"`
+	After   uint64  `json:"after,omitempty"` // term of the entry before: no two changes write the same, which a store might leave out
 }
 
 // valueVersion is that of the format. Entries of another version are not changed, nor read as something else.
@@ -49,7 +50,7 @@ func (p process) process() (replica.Process, error) {
 
 // encode returns what c makes of an entry.
 func encode(c *replica.Change) []byte {
-	text, _ := json.Marshal(value{valueVersion, processOf(c.Buddy), c.Taken, processOf(c.By)}) // cannot fail: strings and numbers
+	text, _ := json.Marshal(value{valueVersion, processOf(c.Buddy), c.Taken, processOf(c.By), c.Term}) // cannot fail: strings and numbers
 	return text
 }
 

@@ -22,7 +22,7 @@ type EtcdConfig struct {
 	Username, Password string
 }
 
-// Etcd is a cluster of etcd that runs elsewhere. The term of an entry is the revision of its last change (ModRevision), which counts over
+// Etcd is a cluster of etcd. The term of an entry is the revision of its last change (ModRevision), which counts over
 // all keys of the cluster.
 type Etcd struct {
 	client *clientv3.Client
@@ -46,7 +46,12 @@ func OpenEtcd(cfg EtcdConfig) (*Etcd, error) {
 	if err != nil {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
-	return &Etcd{client: client, prefix: strings.TrimSuffix(cfg.Prefix, "/") + "/"}, nil
+	return OnEtcd(client, cfg.Prefix), nil
+}
+
+// OnEtcd is the store behind a client, which Close ends.
+func OnEtcd(client *clientv3.Client, prefix string) *Etcd {
+	return &Etcd{client: client, prefix: strings.TrimSuffix(prefix, "/") + "/"}
 }
 
 // Close ends the connection.

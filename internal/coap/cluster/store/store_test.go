@@ -1,10 +1,14 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"net/netip"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +16,9 @@ import (
 	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/coap/cluster/replica"
 	"github.com/weir-lb/weir/internal/kube/kubetest"
+	"github.com/weir-lb/weir/internal/kube/leases"
+	"github.com/weir-lb/weir/internal/kube/pods"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -63,6 +70,93 @@ func TestEtcd(t *testing.T) {
 			}
 		}
 	})
+}
+
+// kubernetes is what the nodes need in Kubernetes: a service account whose role permits what package leases does, and nothing else.
+const kubernetes = `
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: node}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: node}
+rules: [{apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, list, watch, create, patch, delete]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: node}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: node}
+subjects: [{kind: ServiceAccount, name: node, namespace: default}]
+`
+
+// inside is set in the process that is in the namespace of the API server.
+const inside = "WEIR_TEST_INSIDE"
+
+func TestRootLeases(t *testing.T) {
+	clitest.TakesSeconds(t)
+	netlabtest.Root(t)
+	if os.Getenv(inside) != "" {
+		leasesConform(t)
+		return
+	}
+	lab := netlabtest.Up(t, netlab.Topology{Name: "leases", Namespaces: []netlab.Namespace{
+		{Name: "control", Bridges: []netlab.Bridge{{Name: "pods", Addresses: netlab.Prefixes("10.77.255.1/16")}}},
+	}})
+	host := lab.Namespace("control")
+	plane := kubetest.Start(t, host, netip.MustParseAddr("10.77.255.1"))
+	clitest.Must(t, plane.Apply("default", []byte(kubernetes), false))
+	token, err := plane.Token("default", "node")
+	clitest.Must(t, err)
+	cmd := exec.Command(os.Args[0], "-test.run", "^TestRootLeases$", "-test.v")
+	cmd.Env = append(os.Environ(), inside+"=1", "KUBECTL_HOST=https://"+plane.Address().String(), "KUBECTL_TOKEN="+token, "KUBECTL_TRUSTSTORE="+plane.CAFile(), "KUBECTL_NAMESPACE=default")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := host.Run(cmd); err != nil || !strings.Contains(out.String(), "--- PASS: TestRootLeases") {
+		t.Errorf("%v\n%s", err, &out)
+	}
+	t.Logf("%s", &out)
+}
+
+func leasesConform(t *testing.T) {
+	access, err := pods.FromEnvironment("coap-0", os.Getenv)
+	clitest.Must(t, err)
+	all, err := leases.Open(&access, "coap")
+	clitest.Must(t, err)
+	other, err := leases.Open(&access, "another")
+	clitest.Must(t, err)
+	if _, err := other.Change(t.Context(), "1-0000000000000001", 0, "of another cluster", "node 1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := all.Change(t.Context(), "no-process", 0, "foreign", "somebody"); err != nil {
+		t.Fatal(err)
+	}
+	s := OpenLeases(all)
+	conforms(t, s)
+	t.Run("what is no entry is an error, and is not changed", func(t *testing.T) {
+		owner := replica.Process{Node: 7, Boot: 7}
+		revision := uint64(0)
+		for _, text := range []string{"", "{", `{"version":2}`, `{"version":1,"buddy":{"node":1,"boot":"x"}}`} {
+			l, err := all.Change(t.Context(), leaseName(owner), revision, text, "somebody")
+			clitest.Must(t, err)
+			revision = l.Revision
+			if e, err := s.Change(t.Context(), replica.Change{Owner: owner, Taken: true}); err == nil {
+				t.Errorf("%q is read as %+v", text, e)
+			}
+		}
+	})
+	began := time.Now()
+	const changes = 100
+	owner, term := replica.Process{Node: 8, Boot: 8}, uint64(0)
+	for range changes {
+		e, err := s.Change(t.Context(), replica.Change{Owner: owner, Term: term, Buddy: replica.Process{Node: 1, Boot: 1}})
+		clitest.Must(t, err)
+		if e.Term <= term {
+			t.Fatalf("a change of term %d has made term %d", term, e.Term)
+		}
+		term = e.Term
+	}
+	t.Logf("a change takes %v", (time.Since(began) / changes).Round(10*time.Microsecond))
 }
 
 // conforms checks what package replica relies on.
