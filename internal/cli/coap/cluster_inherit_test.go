@@ -22,6 +22,9 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
+// repeatEarly is a first retransmission that comes within mostWait, and late enough for the client not to conclude that its session is lost, after 2.5 times as long.
+const repeatEarly = time.Second
+
 // mostWait is how long a client may wait when the process of its node is restarted. The buddy would need 4 s.
 const mostWait = 3 * time.Second
 
@@ -47,7 +50,7 @@ func TestClusterGoesOnAfterARestart(t *testing.T) {
 	buddy := securedNode(t, addresses, 1, "--no-supervisor", "--dtls-cluster-replicate", store)
 	awaitNodesUp(first)
 	awaitNodesUp(buddy)
-	l := startWorkload(t, addresses[0], clients, repeatSoon)
+	l := startWorkload(t, addresses[0], clients, repeatEarly)
 	l.goOn(3)
 	before := awaitCopies(first, clients)
 	becomes := func(pid int) {
