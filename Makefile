@@ -54,10 +54,10 @@ differential: ## the kernel data path against package steer on FRAMES random pac
 	@.ci/deps go
 	WEIR_ROOT=1 FRAMES=$(FRAMES) $(GO) test -count=1 -timeout 60m -run TestRootDifferential -v ./internal/datapath/ebpf ./internal/turn/kernelrelay
 
-.PHONY: help demo build image manifests kubelab conformance check test lint vulnerabilities fmt generate fuzz mutate bench install clean
+.PHONY: help demo kube-demo build image manifests kubelab conformance check test lint vulnerabilities fmt generate fuzz mutate bench install clean
 
 help: ## list the targets
-	@sed -nE 's/^([a-z]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 build: ## bin/weir: one static, stripped program
 	@.ci/deps go
@@ -69,7 +69,7 @@ image: ## bin/weir-image.tar: a container image (OCI archive) for amd64 and arm6
 	$(GO) run -C tools/deploy . image -binaries amd64=$(CURDIR)/bin/weir-amd64,arm64=$(CURDIR)/bin/weir-arm64 -o $(CURDIR)/bin/weir-image.tar
 	for arch in amd64 arm64; do $(GO) run -C tools/deploy . sbom -binary $(CURDIR)/bin/weir-$$arch -architecture $$arch > bin/weir-$$arch.spdx.json; done
 
-manifests: ## deploy/*-manifests.yaml from the charts deploy/coap and deploy/operator
+manifests: ## deploy/*-manifests.yaml from the charts in deploy
 	@.ci/deps go
 	$(GO) test -run TestChart ./internal/kube/kubetest -update
 
@@ -84,6 +84,12 @@ conformance: ## the Gateway API's own suite for UDP and TCP, through the kernel 
 
 demo: build ## balance real DTLS sessions on this machine for half a minute, with a report in bin/demo.html (ARGS="--clients 50")
 	bin/weir demo --report bin/demo.html $(ARGS)
+
+kube-demo: build ## Weir in a Kubernetes on this machine, whose Pods are replaced while traffic goes on, with a report in bin/kube-demo.html; needs root
+	@.ci/deps go kubelab
+	$(GO) build -C tools/deploy -buildvcs=false -o $(CURDIR)/bin/deploy .
+	$(GO) build -buildvcs=false -o bin/kubedemo ./cmd/kubedemo
+	bin/kubedemo -report bin/kube-demo.html $(ARGS)
 
 test: ## every test, in a few minutes; those that need root run as root, and skip else (WEIR_ROOT=1: a skip is a failure)
 	@.ci/deps go test

@@ -129,6 +129,7 @@ func mayImport() map[string]may {
 		"bench/programcost":        {ours: "api/v1 datapath/ebpf datapath/ebpf/attach datapath/ebpf/bpf datapath/ebpf/generator datapath/ebpf/maps datapath/ebpf/nexthop steering/lb", others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"bench/snatlab":            {ours: "api/v1 testbed/netlab snat testbed/plot testbed/programs tcpscale terminal"},
 		"bench/demo":               {ours: "api/v1 coap/client control/admin testbed/measure testbed/plot testbed/scratch terminal testbed/programs"},
+		"bench/kubedemo":           {ours: "api/v1 coap/client kube/kubelab testbed/measure testbed/netlab testbed/plot testbed/programs testbed/scratch terminal turn/load", others: "k8s.io/api sigs.k8s.io/gateway-api"},
 		"../web":                   {},
 		"kube/discovery":           {ours: "api/v1", others: "github.com/gorilla/websocket"},
 		"kube/kubelab":             {ours: "privilege testbed/netlab testbed/programs", others: "k8s.io/api sigs.k8s.io/yaml"},
@@ -167,6 +168,8 @@ func mayImport() map[string]may {
 		"cli/tcp":        {ours: "*", others: cobra},
 		"cli/turn":       {ours: "*", others: cobra},
 		"../cmd/weir":    {ours: "*"},
+		// the demonstration in Kubernetes
+		"../cmd/kubedemo": {ours: "bench/kubedemo testbed/netlab testbed/procstat"},
 		// scenarios in the binary
 		"../examples/snat": {},
 	}

@@ -2,6 +2,7 @@ package lb
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ type ebpfFlags struct {
 	order            string
 	source4, source6 string
 	noPeers          bool
+	keep             bool
 }
 
 func (f *ebpfFlags) add(cmd *cobra.Command) {
@@ -36,6 +38,7 @@ func (f *ebpfFlags) add(cmd *cobra.Command) {
 	set.StringSliceVarP(&f.interfaces, "interface", "i", nil, "ebpf, and the fast path of nfqueue: interfaces that packets come in on, such as eth0,eth1")
 	set.StringVar(&f.hook, "hook", "auto", "ebpf: where programs run: auto, xdp or tcx")
 	set.StringVar(&f.pinPath, "pin-path", pins.DefaultPath, "ebpf: directory of a bpf file system that keeps flows and programs over a restart")
+	set.BoolVar(&f.keep, "keep", true, "ebpf: programs and flows stay at work after the end, for the next start; with --keep=false, an interrupt or SIGTERM ends them as weir lb stop does")
 	set.StringVar(&f.order, "tcx-order", "first", "ebpf: before or behind other TCX programs: first or last")
 	set.StringVar(&f.source4, "tunnel-source4", "", "ebpf: outer IPv4 source of L3-DSR tunnels (default: what the route prefers)")
 	set.StringVar(&f.source6, "tunnel-source6", "", "ebpf: outer IPv6 source of L3-DSR tunnels")
@@ -93,6 +96,7 @@ func openEBPF(flags *ebpfFlags, log *slog.Logger) (*balancer, error) {
 	return &balancer{
 		datapath: datapath,
 		abandon:  datapath.Abandon,
+		stop:     flags.stop(log),
 		samples:  func() []metrics.Sample { return ebpfSamples(datapath) },
 		flows: func(_ *lb.Snapshot, yield func(v1.Flow) bool) {
 			datapath.Flows(func(f ebpf.Flow) bool { return yield(ebpfFlow(&f)) })
@@ -101,6 +105,17 @@ func openEBPF(flags *ebpfFlags, log *slog.Logger) (*balancer, error) {
 			return v1.LBStatus{BalancerStatus: s, Kernel: &v1.EBPFStatus{EBPFReport: datapath.Report(), EBPFCounters: countersText(datapath.Counters())}}
 		},
 	}, nil
+}
+
+// stop is nil if the data path is to be kept.
+func (f *ebpfFlags) stop(log *slog.Logger) func() error {
+	if f.keep {
+		return nil
+	}
+	return func() error {
+		_, err := pins.Stop(context.Background(), f.pinPath, log)
+		return err
+	}
 }
 
 func ebpfFlow(f *ebpf.Flow) v1.Flow {

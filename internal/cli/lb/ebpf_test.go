@@ -524,6 +524,16 @@ func TestRootKernelRefusals(t *testing.T) {
 	if out, code := clitest.Weir(t, "lb", "stop", "--pin-path", k.pins+"3"); code != 0 || !strings.Contains(out, "nothing is kept") {
 		t.Errorf("stop of nothing: %d %s", code, out)
 	}
+	k.end(syscall.SIGTERM)
+	if _, err := os.Stat(k.pins); err != nil {
+		t.Errorf("the data path has ended with its process: %v", err)
+	}
+	k.args = append(k.args, "--keep=false")
+	k.start()
+	k.end(syscall.SIGTERM)
+	if _, err := os.Stat(k.pins); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("--keep=false has left its pins: %v", err)
+	}
 }
 
 // A trace shows packets with their reasons while weir is dead, and its capture is read by weir explain.

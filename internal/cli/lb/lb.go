@@ -109,8 +109,12 @@ func runLB(ctx context.Context, path, datapath, ownersFile string, source *sourc
 		if err != nil && balancer.abandon != nil {
 			end = balancer.abandon
 		}
-		if err := end(); err != nil {
-			log.Error("close data path", "error", err)
+		closed := end()
+		if closed == nil && err == nil && balancer.stop != nil {
+			closed = balancer.stop()
+		}
+		if closed != nil {
+			log.Error("close data path", "error", closed)
 		}
 	}()
 	loop = control.New(balancer.datapath, control.Options{Log: log, Query: balancing.QueryNode, Watch: balancing.WatchNode, OwnersFile: ownersFile, Source: from.status()})
@@ -170,6 +174,7 @@ type balancer struct {
 	flows    func(snapshot *lb.Snapshot, yield func(v1.Flow) bool)
 	console  func(*control.Loop) func(ctx context.Context, in io.Reader, out io.Writer) error
 	abandon  func() error                                                                              // Close for a start that failed; nil: Close
+	stop     func() error                                                                              // after Close, removes what outlives the process; nil: that stays
 	status   func(v1.BalancerStatus) any                                                               // adds what the data path knows; nil: nothing
 	trace    func(ctx context.Context, query url.Values, write func(line any, flush bool) error) error // nil: not here
 }

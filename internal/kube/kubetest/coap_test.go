@@ -198,7 +198,7 @@ func TestRootCoAPPods(t *testing.T) {
 	clitest.TakesSeconds(t)
 	netlabtest.Root(t)
 	lab, pods := network(t)
-	plane := kubetest.Start(t, lab.Namespace("control"), netip.MustParseAddr("10.77.255.1"))
+	plane := kubetest.Start(t, lab.Namespace("node"), netip.MustParseAddr(kubelab.NodeAddress))
 	image := image(t)
 	manifests, err := os.ReadFile(filepath.Join(root, "deploy/coap-manifests.yaml"))
 	clitest.Must(t, err)

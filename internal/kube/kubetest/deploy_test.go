@@ -9,12 +9,19 @@ import (
 	"flag"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/kube/kubelab"
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -36,17 +43,20 @@ func absolute(t *testing.T, path string) string {
 // The charts pass helm's linter, with their own values and with those of the plain manifests, which are what they render.
 func TestChart(t *testing.T) {
 	clitest.TakesSeconds(t)
-	for name, namespace := range map[string]string{"coap": "coap", "operator": "weir-system"} {
-		t.Run(name, func(t *testing.T) { checkChart(t, name, namespace) })
+	for _, c := range []struct{ name, chart, release, namespace string }{
+		{"coap", "coap", "coap", "coap"},
+		{"operator", "operator", "weir-operator", "weir-system"},
+		{"l4", "operator", "weir", "weir-system"},
+	} {
+		t.Run(c.name, func(t *testing.T) { checkChart(t, c.name, c.chart, c.release, c.namespace) })
 	}
 }
 
-func checkChart(t *testing.T, name, namespace string) {
-	chart, values := absolute(t, "deploy/"+name), absolute(t, "deploy/"+name+"-manifests-values.yaml")
+func checkChart(t *testing.T, name, directory, release, namespace string) {
+	chart, values := absolute(t, "deploy/"+directory), absolute(t, "deploy/"+name+"-manifests-values.yaml")
 	tool(t, "lint", "-chart", chart)
 	tool(t, "lint", "-chart", chart, "-values", values)
-	release := map[string]string{"coap": "coap", "operator": "weir-operator"}[name]
-	text := "# Rendered from the chart in " + name + " by `make manifests`.\n" + tool(t, "render", "-chart", chart, "-values", values, "-name", release, "-namespace", namespace)
+	text := "# Rendered from the chart in " + directory + " by `make manifests`.\n" + tool(t, "render", "-chart", chart, "-values", values, "-name", release, "-namespace", namespace)
 	file := absolute(t, "deploy/"+name+"-manifests.yaml")
 	if *update {
 		clitest.Must(t, os.WriteFile(file, []byte(text), 0o644))
@@ -149,5 +159,58 @@ func TestRootImage(t *testing.T) {
 	}
 	if out := run(t, nil, "chroot", "--userspec=65532:65532", directory, "/usr/bin/stunnerd", "--help"); !strings.Contains(out, "--udp-thread-num") {
 		t.Errorf("%s", out)
+	}
+}
+
+// Values that are wrong, or that no template reads, are refused, by the name of the value.
+func TestChartRefusesWrongValues(t *testing.T) {
+	clitest.TakesSeconds(t)
+	for values, want := range map[string]string{
+		"replicaz: 2":                         "replicaz",
+		"l4: {loadBalancer: {enabled: true}}": "interfaces",
+		"l4: {loadBalancer: {enabled: true, interfaces: [eth0], hok: tcx}}": "hok",
+		"l4: {discovery: {tokenSecrt: x}}":                                  "tokenSecrt",
+		"turn: {namespaces: [{name: media}]}":                               "ports",
+		"resources: {requets: {cpu: 1}}":                                    "requets",
+		"l4: {loadBalancer: {tolerations: [{key: a, efect: NoSchedule}]}}":  "efect",
+	} {
+		file := filepath.Join(t.TempDir(), "values.yaml")
+		clitest.Must(t, os.WriteFile(file, []byte(values), 0o600))
+		out, err := exec.CommandContext(t.Context(), "go", "run", "-C", filepath.Join(root, "tools/deploy"), "-buildvcs=false", ".", "render", "-chart", absolute(t, "deploy/operator"), "-values", file).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v %s", values, err, out)
+		}
+	}
+}
+
+// The load balancer's Pods have the capabilities that the command needs, and no others.
+func TestChartCapabilities(t *testing.T) {
+	text, err := os.ReadFile(absolute(t, "deploy/l4-manifests.yaml"))
+	clitest.Must(t, err)
+	documents, err := kubelab.Documents(text)
+	clitest.Must(t, err)
+	needs, _ := privilege.Of(privilege.LBRunEBPF)
+	checked := false
+	for _, document := range documents {
+		var set appsv1.DaemonSet
+		clitest.Must(t, json.Unmarshal(document, &set))
+		if set.Kind != "DaemonSet" {
+			continue
+		}
+		c := set.Spec.Template.Spec.Containers[0].SecurityContext
+		var have, want []string
+		for _, name := range c.Capabilities.Add {
+			have = append(have, "CAP_"+string(name))
+		}
+		for _, n := range needs.Needs {
+			want = append(want, n.Capability)
+		}
+		checked = slices.Equal(have, want) && slices.Equal(c.Capabilities.Drop, []corev1.Capability{"ALL"}) && !*c.AllowPrivilegeEscalation && *c.ReadOnlyRootFilesystem
+		if !checked {
+			t.Errorf("capabilities %v, want %v; %+v", have, want, c)
+		}
+	}
+	if !checked {
+		t.Error("there is no DaemonSet")
 	}
 }

@@ -2,8 +2,6 @@ package kubetest_test
 
 import (
 	"context"
-	"fmt"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/kube/kubelab"
 	"github.com/weir-lb/weir/internal/kube/kubetest"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
@@ -25,30 +24,11 @@ func TestMain(m *testing.M) { clitest.Main(m) }
 // slots is how many Pods can run at a time.
 const slots = 6
 
-// network is a control plane, slots of Pods and a client on one segment.
+// network is a network of its own for a control plane, Pods and clients.
 func network(t *testing.T) (lab *netlab.Lab, pods []kubetest.Slot) {
 	t.Helper()
-	topology := netlab.Topology{Name: "kube", Namespaces: []netlab.Namespace{
-		{Name: "control", Bridges: []netlab.Bridge{{Name: "pods", Addresses: netlab.Prefixes("10.77.255.1/16")}}}, {Name: "client"},
-	}}
-	plug := func(name, address string) {
-		topology.Links = append(topology.Links, netlab.Link{
-			A: netlab.End{Namespace: "control", Name: "to" + name, Bridge: "pods"},
-			B: netlab.End{Namespace: name, Name: "eth0", Addresses: netlab.Prefixes(address + "/16")},
-		})
-	}
-	plug("client", "10.77.254.1")
-	for i := range slots {
-		name, address := fmt.Sprintf("pod%d", i), fmt.Sprintf("10.77.0.%d", 10+i)
-		topology.Namespaces = append(topology.Namespaces, netlab.Namespace{Name: name})
-		plug(name, address)
-		pods = append(pods, kubetest.Slot{Address: netip.MustParseAddr(address)})
-	}
-	lab = netlabtest.Up(t, topology)
-	for i := range pods {
-		pods[i].Host = lab.Namespace(fmt.Sprintf("pod%d", i))
-	}
-	return lab, pods
+	lab = netlabtest.Up(t, kubelab.Topology("kube", slots))
+	return lab, kubelab.Slots(lab, slots)
 }
 
 // build compiles the program that images contain.

@@ -1,52 +1,28 @@
 package kubetest_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/base64"
-	"encoding/pem"
 	"fmt"
 	"math/big"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/kube/kubelab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // certificate is a Secret with a certificate of a serial number.
 func certificate(serial int64) (string, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return "", err
-	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(serial), DNSNames: []string{"turn.example"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		return "", err
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return "", err
-	}
-	encode := func(kind string, der []byte) string {
-		return base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}))
-	}
-	return fmt.Sprintf(`
-apiVersion: v1
-kind: Secret
-metadata: {name: turn-cert}
-type: kubernetes.io/tls
-data: {tls.crt: %s, tls.key: %s}
-`, encode("CERTIFICATE", der), encode("PRIVATE KEY", private)), nil
+	return kubelab.TLSSecret("turn-cert", &x509.Certificate{SerialNumber: big.NewInt(serial), DNSNames: []string{"turn.example"}})
 }
 
 // serial is that of the certificate which a Pod shows to a new client; 0: none.
@@ -136,14 +112,24 @@ func (c *turnCluster) wrong() {
 	}
 }
 
+// operator is its Pod.
+func (c *turnCluster) operator() *corev1.Pod {
+	pods := c.pods("weir-system")
+	at := slices.IndexFunc(pods, func(p corev1.Pod) bool { return p.Labels["app.kubernetes.io/name"] == "weir-operator" })
+	if at < 0 || len(pods[at].Status.ContainerStatuses) != 1 {
+		return nil
+	}
+	return &pods[at]
+}
+
 // restartOperator kills the operator with SIGKILL; its Pod starts it again.
 func (c *turnCluster) restartOperator() {
 	c.t.Helper()
-	pod := c.pods("weir-system")[0]
+	pod := c.operator()
 	clitest.Must(c.t, c.kubelet.Pod("weir-system/"+pod.Name).Kill())
 	netlabtest.Eventually(c.t, "the operator writes again", func() bool {
-		now := c.pods("weir-system")
-		return len(now) == 1 && len(now[0].Status.ContainerStatuses) == 1 && now[0].Status.ContainerStatuses[0].RestartCount > pod.Status.ContainerStatuses[0].RestartCount && now[0].Status.ContainerStatuses[0].Ready
+		now := c.operator()
+		return now != nil && now.Status.ContainerStatuses[0].RestartCount > pod.Status.ContainerStatuses[0].RestartCount && now.Status.ContainerStatuses[0].Ready
 	}, func() string { return c.output("weir-system") })
 }
 

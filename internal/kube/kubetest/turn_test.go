@@ -22,6 +22,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/kube/kubelab"
 	"github.com/weir-lb/weir/internal/kube/kubetest"
 	"github.com/weir-lb/weir/internal/kube/turn/stunnerv1"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
@@ -30,9 +31,8 @@ import (
 
 // The addresses of the network of the tests.
 const (
-	controlAddress = "10.77.255.1"
-	clientAddress  = "10.77.254.1"
-	operatorPod    = "10.77.0.10" // the first slot, which the operator takes
+	clientAddress = kubelab.ClientAddress
+	operatorPod   = kubelab.FirstPod // the first slot, which the operator takes
 )
 
 // turnCluster is a cluster with the operator of the chart.
@@ -41,16 +41,18 @@ type turnCluster struct {
 	plane   *kubetest.ControlPlane
 	kubelet *kubetest.Kubelet
 	client  *netlab.Host
-	weir    string // the program
+	remote  *netlab.Host // which reaches the cluster through the load balancer's interface
+	weir    string       // the program
+	chart   string       // rendered
 }
 
 // startTurn starts a control plane, its kubelet, and the operator as a Pod of the chart with its role and no more.
 func startTurn(t *testing.T) *turnCluster {
 	t.Helper()
 	lab, pods := network(t)
-	plane := kubetest.Start(t, lab.Namespace("control"), netip.MustParseAddr(controlAddress))
+	plane := kubetest.Start(t, lab.Namespace("node"), netip.MustParseAddr(kubelab.NodeAddress))
 	directory := image(t)
-	c := &turnCluster{t: t, plane: plane, client: lab.Namespace("client"), weir: filepath.Join(directory, "usr/bin/weir")}
+	c := &turnCluster{t: t, plane: plane, client: lab.Namespace("client"), remote: lab.Namespace("remote"), weir: filepath.Join(directory, "usr/bin/weir")}
 	plane.GatewayAPI()
 	crds, err := filepath.Glob(absolute(t, "deploy/operator/crds/*.yaml"))
 	clitest.Must(t, err)
@@ -66,12 +68,14 @@ turn:
   discoveryURL: http://`+operatorPod+`:13478
   defaultDataplane: {create: false}
 auth: {enabled: true, keySecret: auth-key}
-`), 0o600))
+`+l4Values), 0o600))
 	chart := tool(t, "render", "-chart", absolute(t, "deploy/operator"), "-values", values, "-name", "weir-operator", "-namespace", "weir-system")
 	clitest.Must(t, plane.Apply("", []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: weir-system}\n"), false))
 	clitest.Must(t, plane.Apply("weir-system", []byte("apiVersion: v1\nkind: Secret\nmetadata: {name: auth-key}\nstringData: {key: key-of-the-application}\n"), false))
+	clitest.Must(t, plane.Apply("weir-system", l4Secrets(t), false))
 	clitest.Must(t, plane.Apply("weir-system", []byte(chart), false))
-	c.kubelet = plane.Kubelet(directory, pods)
+	c.chart = chart
+	c.kubelet = plane.KubeletOf(kubetest.KubeletOptions{Image: directory, Slots: pods, HostPaths: map[string]string{"/sys/fs/bpf": netlabtest.BPFFS(t), "/var/lib/weir": t.TempDir()}})
 	netlabtest.Eventually(t, "the operator is ready", func() bool {
 		var d appsv1.Deployment
 		return plane.Get("/apis/apps/v1/namespaces/weir-system/deployments/weir-operator", &d) == nil && d.Status.AvailableReplicas == 1
@@ -100,8 +104,10 @@ func (c *turnCluster) output(namespace string) string {
 	return all.String()
 }
 
-func (c *turnCluster) gateway(name string) (g gatewayv1.Gateway) {
-	clitest.Must(c.t, c.plane.Get("/apis/gateway.networking.k8s.io/v1/namespaces/media/gateways/"+name, &g))
+func (c *turnCluster) gateway(name string) gatewayv1.Gateway { return c.gatewayOf("media", name) }
+
+func (c *turnCluster) gatewayOf(namespace, name string) (g gatewayv1.Gateway) {
+	clitest.Must(c.t, c.plane.Get("/apis/gateway.networking.k8s.io/v1/namespaces/"+namespace+"/gateways/"+name, &g))
 	return g
 }
 
@@ -243,7 +249,9 @@ func TestRootTurnOperator(t *testing.T) {
 	c.scale()
 	c.rotate()
 	c.wrong()
+	c.layer4()
 	c.remove()
+	c.access()
 }
 
 // credentials are what an application gets of the authentication service: those that the gateway takes, and none without the key.
