@@ -2,11 +2,14 @@ package kubedemo
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	v1 "github.com/weir-lb/weir/api/v1"
 )
 
 // workload is what a Deployment, DaemonSet or StatefulSet says of its Pods.
@@ -78,6 +81,30 @@ func (c *cluster) kill(ctx context.Context, namespace, label, value string) erro
 		return len(now) == 1 && len(now[0].Status.ContainerStatuses) == 1 && now[0].Status.ContainerStatuses[0].RestartCount > pods[0].Status.ContainerStatuses[0].RestartCount &&
 			now[0].Status.ContainerStatuses[0].Ready
 	})
+}
+
+// steered is how many packets the load balancer has sent to a Pod by their connection ids.
+func (c *cluster) steered() (packets uint64, err error) {
+	pods := c.pods("weir-system", "app.kubernetes.io/name", "weir-l4")
+	if len(pods) != 1 {
+		return 0, fmt.Errorf("%d Pods of the load balancer", len(pods))
+	}
+	r := c.kubelet.Pod("weir-system/" + pods[0].Name)
+	if r == nil {
+		return 0, fmt.Errorf("no process runs for Pod %s", pods[0].Name)
+	}
+	out, err := r.Command("/usr/bin/weir", "lb", "status", "--json")
+	if err != nil {
+		return 0, fmt.Errorf("weir lb status: %w: %s", err, out)
+	}
+	var status v1.LBStatus
+	if err := json.Unmarshal([]byte(out), &status); err != nil || status.Kernel == nil {
+		return 0, fmt.Errorf("weir lb status: %w: %s", err, out)
+	}
+	for _, reasons := range status.Kernel.Reasons {
+		packets += reasons["cid"].Packets
+	}
+	return packets, nil
 }
 
 // programmed waits until a Gateway is, and returns its address.

@@ -16,6 +16,7 @@ type Result struct {
 	L4, TURN netip.AddrPort
 	Prepared float64 // seconds until the traffic began
 	Seconds  float64 // of traffic
+	Steered  uint64  // packets, by connection id
 	Sessions v1.CoAPBenchStats
 	Calls    Calls
 	Events   []Event
@@ -88,6 +89,9 @@ func (r *Result) judge(events int) {
 	if s.Requests == 0 || s.Rebinds == 0 {
 		fail("%d requests answered, %d changes of a port: nothing was tried", s.Requests, s.Rebinds)
 	}
+	if r.Steered == 0 {
+		fail("no packet was steered by its connection id")
+	}
 	if lost := r.Clients - r.Calls.Alive; lost > 0 {
 		fail("%d TURN allocations lost", lost)
 	}
@@ -116,6 +120,7 @@ func (r *Result) rows() [][]string {
 		{"", "requests", fmt.Sprint(s.Requests), fmt.Sprint(s.Lost + s.Failed)},
 		{"", "new handshakes", fmt.Sprint(s.Rehandshakes), ""},
 		{"", "changed ports", fmt.Sprint(s.Rebinds), ""},
+		{"", "packets by CID", fmt.Sprint(r.Steered), ""},
 		{"TURN Gateway", "allocations", fmt.Sprint(r.Clients), fmt.Sprint(r.Clients - r.Calls.Alive)},
 		{"", "datagrams up", fmt.Sprint(r.Calls.Up), ""},
 		{"", "datagrams down", fmt.Sprint(r.Calls.Down), fmt.Sprint(r.Calls.Lost)},

@@ -201,6 +201,10 @@ func (r *run) look() error {
 // finish ends the traffic and judges.
 func (r *run) finish(ctx context.Context) error {
 	r.result.Seconds = time.Since(r.begin).Seconds()
+	var err error
+	if r.result.Steered, err = r.steered(); err != nil {
+		return err
+	}
 	c, alive, err := r.calls.end(ctx)
 	if err != nil {
 		return fmt.Errorf("TURN: %w", err)

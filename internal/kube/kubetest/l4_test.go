@@ -61,6 +61,13 @@ kind: TCPRoute
 metadata: {name: coap}
 spec: {parentRefs: [{name: edge}], rules: [{backendRefs: [{name: coap, port: 5683}]}]}
 ---
+apiVersion: weir-lb.github.io/v1alpha1
+kind: LoadBalancerPolicy
+metadata: {name: coap}
+spec:
+  targetRefs: [{group: gateway.networking.k8s.io, kind: Gateway, name: edge, sectionName: coap}]
+  cid: {protocols: [dtls12], layouts: [{length: 6, owner: {bits: 8}}]}
+---
 apiVersion: v1
 kind: Service
 metadata: {name: coap}
