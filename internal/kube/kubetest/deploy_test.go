@@ -143,6 +143,7 @@ func TestRootImage(t *testing.T) {
 	if !bytes.Equal(one, two) {
 		t.Error("the same binary makes different images")
 	}
+	checkBill(t, first, binary)
 	directory := unpack(t, first)
 	files := 0
 	clitest.Must(t, filepath.WalkDir(directory, func(_ string, entry os.DirEntry, err error) error {
