@@ -7,11 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Number is that of a capability that commands need.
+// Number is that of a capability that commands, or Pods of tests, need.
 func Number(capability string) int {
 	switch capability {
 	case "CAP_DAC_OVERRIDE":
 		return unix.CAP_DAC_OVERRIDE
+	case "CAP_NET_BIND_SERVICE":
+		return unix.CAP_NET_BIND_SERVICE
 	case "CAP_NET_RAW":
 		return unix.CAP_NET_RAW
 	case "CAP_SYS_ADMIN":
