@@ -125,7 +125,7 @@ func mayImport() map[string]may {
 		"turn/turncat":             {ours: "turn/requests udpio readfile workers dtls/record dtls/handshake dtls/client", others: pion + "stun " + pion + "turn " + pion + "logging"},
 		"turn/load":                {ours: "turn/requests udpio testbed/measure testbed/procstat testbed/pace dtls/record dtls/handshake dtls/client api/v1", others: pion + "stun"},
 		"testbed/programs":         {ours: "testbed/netlab testbed/procstat testbed/scratch"},
-		"bench":                    {ours: "api/v1 metrics steering/packet turn/requests udpio testbed/netlab testbed/measure testbed/pace testbed/procstat testbed/plot testbed/programs testbed/scratch terminal", others: "github.com/cilium/ebpf " + pion + "stun"},
+		"bench":                    {ours: "api/v1 metrics steering/packet turn/requests udpio testbed/netlab testbed/measure testbed/pace testbed/procstat testbed/plot testbed/programs testbed/scratch kube/kubelab terminal", others: "github.com/cilium/ebpf k8s.io/api " + pion + "stun"},
 		"bench/programcost":        {ours: "api/v1 datapath/ebpf datapath/ebpf/attach datapath/ebpf/bpf datapath/ebpf/generator datapath/ebpf/maps datapath/ebpf/nexthop steering/lb", others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"bench/snatlab":            {ours: "api/v1 testbed/netlab snat testbed/plot testbed/programs tcpscale terminal"},
 		"bench/demo":               {ours: "api/v1 coap/client control/admin testbed/measure testbed/plot testbed/scratch terminal testbed/programs"},

@@ -24,6 +24,7 @@ type responder struct {
 	udp      *net.UDPConn
 	tcp      *net.TCPListener
 	received atomic.Uint64 // datagrams
+	requests atomic.Uint64 // over TCP
 }
 
 const flowNumber = 8 // bytes of a request: its number
@@ -102,6 +103,7 @@ func (r *responder) serveTCP() {
 				if _, err := io.ReadFull(conn, number[:]); err != nil {
 					return
 				}
+				r.requests.Add(1)
 				text := r.answer(number[:], from)
 				if _, err := conn.Write(append([]byte{byte(len(text))}, text...)); err != nil {
 					return

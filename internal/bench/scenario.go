@@ -27,19 +27,21 @@ type Scenario struct {
 
 // The names of the scenarios in their results.
 const (
-	scenarioDSR       = "dsr"
-	scenarioNFQueue   = "nfqueue"
-	scenarioFloods    = "floods"
-	scenarioDump      = "dump"
-	scenarioSoak      = "soak"
-	scenarioRestart   = "restart"
-	scenarioChaos     = "chaos"
-	scenarioIdle      = "idle-crash"
-	scenarioLive      = "ebpf-live"
-	scenarioCoap      = "coap"
-	scenarioNAT       = "nat"
-	scenarioTurn      = "turn"       // one load, its connections and their sum
-	scenarioTurnSweep = "turn-sweep" // packet rates and costs by packet size
+	scenarioDSR          = "dsr"
+	scenarioNFQueue      = "nfqueue"
+	scenarioFloods       = "floods"
+	scenarioDump         = "dump"
+	scenarioSoak         = "soak"
+	scenarioRestart      = "restart"
+	scenarioChaos        = "chaos"
+	scenarioIdle         = "idle-crash"
+	scenarioKubeScale    = "kube-scale"
+	scenarioKubeSessions = "kube-sessions"
+	scenarioLive         = "ebpf-live"
+	scenarioCoap         = "coap"
+	scenarioNAT          = "nat"
+	scenarioTurn         = "turn"       // one load, its connections and their sum
+	scenarioTurnSweep    = "turn-sweep" // packet rates and costs by packet size
 )
 
 // scenarios is the table of all scenarios in the order of `weir bench list`. Those without a command are not listed: they are parts
@@ -118,6 +120,22 @@ func survivalScenarios() []Scenario {
 			},
 			tables: idleTables, pictures: idlePictures, method: idleMethod, verdict: idleVerdict,
 			plain: true, missed: "aims missed by %d of %d paths",
+		},
+		{
+			BenchScenario: v1.BenchScenario{
+				Name: scenarioKubeSessions, Command: "weir bench run kube-sessions", Needs: "root; make kubelab",
+				About: "flows and TURN allocations of a Kubernetes cluster while its load balancer, operator, API server and Pods are replaced: what is lost",
+			},
+			tables: kubeSessionsTables, pictures: kubeSessionsPictures, method: kubeSessionsMethod, verdict: kubeSessionsVerdict,
+			plain: true, missed: "aims missed by %d of %d events",
+		},
+		{
+			BenchScenario: v1.BenchScenario{
+				Name: scenarioKubeScale, Command: "weir bench run kube-scale", Needs: "root; make kubelab",
+				About: "a large Kubernetes cluster that changes: from a Pod's readiness to the kernel's tables, memory and CPU of the operator, API requests",
+			},
+			tables: kubeScaleTables, method: kubeScaleMethod, verdict: kubeScaleVerdict,
+			plain: true, missed: "aims missed by %d of %d runs",
 		},
 	}
 }

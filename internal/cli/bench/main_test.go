@@ -8,10 +8,11 @@ import (
 	"github.com/weir-lb/weir/internal/cli/lab"
 	"github.com/weir-lb/weir/internal/cli/lb"
 	"github.com/weir-lb/weir/internal/cli/nat"
+	"github.com/weir-lb/weir/internal/cli/operator"
 	"github.com/weir-lb/weir/internal/cli/tcp"
 	"github.com/weir-lb/weir/internal/cli/turn"
 )
 
 func TestMain(m *testing.M) {
-	clitest.Main(m, Family(), coap.Family(), lab.Family(), lb.Family(), nat.Family(), tcp.Family(), turn.Family())
+	clitest.Main(m, Family(), coap.Family(), lab.Family(), lb.Family(), nat.Family(), operator.Family(), tcp.Family(), turn.Family())
 }

@@ -22,7 +22,7 @@ func newBenchTrafficCommand() *cobra.Command {
 		Args:    cli.NoSuchCommand, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newTrafficSendCommand(), newTrafficPingCommand(), newTrafficSinkCommand(),
-		newBenchTrafficTurnCommand(), newBenchTrafficAttackCommand(), newBenchTrafficHandshakesCommand())
+		newBenchTrafficTurnCommand(), newBenchTrafficAttackCommand(), newBenchTrafficHandshakesCommand(), newTrafficRespondCommand())
 	return cmd
 }
 

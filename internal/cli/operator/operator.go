@@ -21,6 +21,9 @@ import (
 	"github.com/weir-lb/weir/internal/metrics"
 )
 
+// requestsPerSecond bounds what the operator asks of the API server, which has limits of its own for each client.
+const requestsPerSecond = 400
+
 // flags are those of `weir operator`.
 type flags struct {
 	kubeconfig string
@@ -163,5 +166,6 @@ func (f *flags) rest() (*rest.Config, error) {
 		return nil, fmt.Errorf("which API server? Give --kubeconfig, or run in a Pod with a service account: %w", err)
 	}
 	config.UserAgent = operator.Name
+	config.QPS, config.Burst = requestsPerSecond, requestsPerSecond // the default of 5 a second takes minutes for a cluster of a thousand Gateways
 	return config, nil
 }

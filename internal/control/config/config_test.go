@@ -212,11 +212,11 @@ inner: [{A: b, c: d}]
 
 func TestReadStopsAtTheBound(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "big.yaml")
-	if err := os.WriteFile(path, make([]byte, 3*MaxBytes), 0o600); err != nil {
+	if err := os.WriteFile(path, make([]byte, 3*MaxJSONBytes), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	text, err := NewFile(path).Read()
-	if err != nil || len(text) != MaxBytes+1 {
+	if err != nil || len(text) != MaxJSONBytes+1 {
 		t.Errorf("%d bytes, %v", len(text), err)
 	}
 }
@@ -246,8 +246,9 @@ func TestDeepNestingCostsNoMemory(t *testing.T) {
 		"keys": "x: 1\n" + strings.Repeat("? ", MaxBytes/2-3),
 	} {
 		var before, after runtime.MemStats
+		document := []byte(text)
 		runtime.ReadMemStats(&before)
-		_, _, err := Decode[struct{}]("bad.yaml", []byte(text))
+		_, _, err := Decode[struct{}]("bad.yaml", document)
 		runtime.ReadMemStats(&after)
 		if err == nil || !strings.Contains(err.Error(), "more than 32 levels deep; flatten the document") {
 			t.Errorf("%s: %v", name, err)

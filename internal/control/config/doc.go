@@ -15,5 +15,5 @@
 //
 // DecodeForeign reads the files of another program, whose unknown keys are warnings. Our own are always strict.
 //
-// Limits: MaxBytes per document, maxDepth levels, one document per file.
+// Limits: MaxBytes per document, MaxJSONBytes for one in JSON, maxDepth levels, one document per file.
 package config

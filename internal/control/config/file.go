@@ -26,18 +26,18 @@ type File struct {
 
 // NewFile names a file; it is not opened yet.
 func NewFile(path string) *File {
-	return &File{path: path, file: readfile.New(path, MaxBytes+1), reload: make(chan struct{}, 1), poll: poll}
+	return &File{path: path, file: readfile.New(path, MaxJSONBytes+1), reload: make(chan struct{}, 1), poll: poll}
 }
 
 // Path is the name given to NewFile.
 func (f *File) Path() string { return f.path }
 
-// Read returns the file's bytes, at most MaxBytes+1 of them: Decode then refuses a longer file by name. It takes at most
+// Read returns the file's bytes, at most MaxJSONBytes+1 of them: Decode then refuses a longer file by name. It takes at most
 // readfile.Timeout, whatever kind of file has the name; only a regular file is read.
 func (f *File) Read() ([]byte, error) { return f.file.Read() }
 
 // Once reads a configuration for a command that reads it only once. The file may be a pipe, such as <(command) of a shell.
-func Once(path string) ([]byte, error) { return readfile.Once(path, MaxBytes) }
+func Once(path string) ([]byte, error) { return readfile.Once(path, MaxJSONBytes) }
 
 // Reload makes Watch report the file even if it looks unchanged (SIGHUP). It never blocks; any goroutine may call it.
 func (f *File) Reload() {
@@ -49,6 +49,7 @@ func (f *File) Reload() {
 
 const (
 	quietTime = 100 * time.Millisecond // editors write in several steps; a change is read when it has been quiet this long
+	noisyTime = 500 * time.Millisecond // one that is not, such as of a program that writes all the time, is read after this long
 	poll      = 10 * time.Second       // interval of reading on file systems without inotify (NFS, some overlays)
 )
 
@@ -73,7 +74,8 @@ func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte,
 	}
 	ticker := time.NewTicker(f.poll)
 	defer ticker.Stop()
-	quiet := time.After(quietTime) // read it once: the file may have changed before the watch began
+	var since time.Time   // of the first event that was not read yet
+	quiet := soon(&since) // read it once: the file may have changed before the watch began
 	last := lastRead{text: seen}
 	for {
 		forced := false
@@ -84,11 +86,11 @@ func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte,
 			if !ok {
 				events = nil
 			}
-			quiet = time.After(quietTime)
+			quiet = soon(&since)
 			continue
 		case w := <-begun:
 			events, begun = w.events, nil
-			quiet = time.After(quietTime)
+			quiet = soon(&since)
 			continue
 		case <-quiet:
 		case <-ticker.C:
@@ -101,7 +103,7 @@ func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte,
 		case <-f.reload:
 			forced = true
 		}
-		quiet = nil
+		quiet, since = nil, time.Time{}
 		text, err := f.readUntil(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -113,6 +115,14 @@ func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte,
 			changed(text, err)
 		}
 	}
+}
+
+// soon is when a file is read after an event; since is the time of the first event that was not read yet.
+func soon(since *time.Time) <-chan time.Time {
+	if since.IsZero() {
+		*since = time.Now()
+	}
+	return time.After(min(quietTime, noisyTime-time.Since(*since)))
 }
 
 // lastRead is what a file's last reading gave.

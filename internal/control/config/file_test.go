@@ -3,6 +3,7 @@ package config
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -178,5 +179,36 @@ func TestWatchIsNotHeldUpByAFIFO(t *testing.T) {
 	replace(func(path string) error { return os.WriteFile(path, []byte("two"), 0o600) })
 	if c := next(t, changes); c.text != "two" || c.err != nil {
 		t.Errorf("the next good file: %+v", c)
+	}
+}
+
+// A file that a program replaces all the time is read nevertheless.
+func TestWatchReadsAFileThatIsNeverQuiet(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "weir.yaml")
+	write := func(text string) {
+		if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+			t.Error(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Error(err)
+		}
+	}
+	write("old")
+	changes := watchFile(t, NewFile(path), "old")
+	ticker := time.NewTicker(quietTime / 5)
+	defer ticker.Stop()
+	limit := time.After(8 * time.Second) // before it is polled
+	for i := 0; ; i++ {
+		select {
+		case c := <-changes:
+			if c.err != nil || c.text == "old" {
+				t.Errorf("%+v", c)
+			}
+			return
+		case <-limit:
+			t.Fatal("not read while it is written all the time")
+		case <-ticker.C:
+			write(fmt.Sprint("new ", i))
+		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// MaxBytes bounds a document; a longer one is not a configuration.
+// MaxBytes bounds a document in YAML; a longer one is not a configuration.
 const MaxBytes = 1 << 20
 
 // maxDepth bounds nesting, also before parsing, because the parser recurses.
@@ -30,6 +30,11 @@ const (
 func parse(name string, text []byte) (root ast.Node, err error) {
 	at := func(p Position, format string, args ...any) error {
 		return &Error{File: name, Position: p, Message: fmt.Sprintf(format, args...)}
+	}
+	if len(text) <= MaxJSONBytes {
+		if root, ok := parseJSON(text); ok {
+			return root, nil
+		}
 	}
 	if len(text) > MaxBytes {
 		return nil, at(Position{1, 1}, "larger than %d bytes; split the document", MaxBytes)

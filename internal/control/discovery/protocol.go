@@ -10,7 +10,7 @@ import (
 
 // Limits of the protocol.
 const (
-	MaxConfig = 1 << 20 // bytes of a configuration, as config.MaxBytes
+	MaxConfig = 8 << 20 // bytes of a configuration, as config.MaxJSONBytes
 	MaxNodes  = 5000    // that a server remembers
 	MaxReason = 4 << 10 // bytes of the reason for which a node refuses a configuration
 

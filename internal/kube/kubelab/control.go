@@ -43,6 +43,24 @@ const (
 // Programs are those of a control plane, below Directory.
 func Programs() []string { return []string{"etcd", "kube-apiserver", "kube-controller-manager"} }
 
+// Paths are where the programs of a control plane are.
+func Paths() (all []string) {
+	for _, name := range Programs() {
+		all = append(all, filepath.Join(Directory(), name))
+	}
+	return all
+}
+
+// Available says which program is missing.
+func Available() error {
+	for _, path := range Paths() {
+		if _, err := exec.LookPath(path); err != nil {
+			return fmt.Errorf("the control plane of Kubernetes is not there: build it with make kubelab, or name its directory in WEIR_KUBELAB: %w", err)
+		}
+	}
+	return nil
+}
+
 // controllers are those of kube-controller-manager that run. Pods are bound to the node by the kubelet, so there is no scheduler.
 var controllers = []string{
 	"deployment-controller", "replicaset-controller", "statefulset-controller", "daemonset-controller", "namespace-controller", "serviceaccount-controller",
@@ -87,7 +105,7 @@ func Start(ctx context.Context, o Options) (started *ControlPlane, err error) {
 	if c.server, err = c.run("kube-apiserver", "--etcd-servers", "http://127.0.0.1:2379", "--bind-address", o.Address.String(), "--advertise-address", o.Address.String(),
 		"--secure-port", fmt.Sprint(apiPort), "--cert-dir", c.file("certificates"), "--token-auth-file", c.file("tokens"), "--authorization-mode", "RBAC",
 		"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", c.file("key.pem"), "--service-account-signing-key-file", c.file("key.pem"),
-		"--audit-policy-file", c.file("audit-policy"), "--audit-log-path", c.file("audit"), "--service-cluster-ip-range", "10.96.0.0/24", "--allow-privileged"); err != nil {
+		"--audit-policy-file", c.file("audit-policy"), "--audit-log-path", c.file("audit"), "--service-cluster-ip-range", "10.96.0.0/16", "--allow-privileged"); err != nil {
 		return nil, err
 	}
 	if err := c.connect(); err != nil {
@@ -115,14 +133,17 @@ func (c *ControlPlane) Output() string {
 // connect waits until the API server is ready.
 func (c *ControlPlane) connect() error {
 	pool := x509.NewCertPool()
-	if err := c.await("the API server has a certificate", func() bool {
+	if err := c.Await("the API server has a certificate", func() bool {
 		text, err := os.ReadFile(c.CAFile())
 		return err == nil && pool.AppendCertsFromPEM(text)
 	}); err != nil {
 		return err
 	}
+	if c.http != nil { // it was started again
+		return c.Await("the API server is ready", func() bool { return c.request(http.MethodGet, "/readyz", "", nil, nil) == nil })
+	}
 	c.http = &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: "kubernetes.default.svc"},
+		TLSClientConfig: &tls.Config{RootCAs: pool, ServerName: "kubernetes.default.svc"}, MaxIdleConnsPerHost: 32,
 		DialContext: func(context.Context, string, string) (connection net.Conn, err error) {
 			err = c.options.Host.Do(func() (err error) {
 				connection, err = net.DialTimeout("tcp", c.address.String(), 5*time.Second)
@@ -131,14 +152,14 @@ func (c *ControlPlane) connect() error {
 			return connection, err
 		},
 	}}
-	return c.await("the API server is ready", func() bool { return c.request(http.MethodGet, "/readyz", "", nil, nil) == nil })
+	return c.Await("the API server is ready", func() bool { return c.request(http.MethodGet, "/readyz", "", nil, nil) == nil })
 }
 
 // within is long enough for a machine that does much else.
 const within = 90 * time.Second
 
-// await waits until is returns true. what completes the sentence "did not happen: …".
-func (c *ControlPlane) await(what string, is func() bool) error {
+// Await waits until is returns true, for a minute and a half. what completes the sentence "did not happen: …".
+func (c *ControlPlane) Await(what string, is func() bool) error {
 	pause := time.Millisecond
 	for end := time.Now().Add(within); !is(); pause = min(2*pause, 20*time.Millisecond) {
 		if time.Now().After(end) {
@@ -199,6 +220,25 @@ func (c *ControlPlane) run(program string, args ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(filepath.Join(Directory(), program), args...)
 	cmd.Stdout, cmd.Stderr = output, output
 	return cmd, c.running.Start(c.options.Host, cmd)
+}
+
+// PID is the process of the API server.
+func (c *ControlPlane) PID() int { return c.server.Process.Pid }
+
+// Kill kills the API server. again starts it as it was, and waits until it is ready.
+func (c *ControlPlane) Kill() (again func() error, err error) {
+	if err := c.server.Process.Kill(); err != nil {
+		return nil, err
+	}
+	_ = c.server.Wait() // killed
+	c.running.Forget(c.server)
+	args := c.server.Args[1:]
+	return func() (err error) {
+		if c.server, err = c.run("kube-apiserver", args...); err != nil {
+			return err
+		}
+		return c.connect()
+	}, nil
 }
 
 // Pause stops the API server, as one that is away, until resume is called.

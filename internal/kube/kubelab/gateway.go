@@ -54,7 +54,7 @@ func (c *ControlPlane) CRDs(text []byte) error {
 		if err := json.Unmarshal(document, &object); err != nil {
 			return err
 		}
-		if err := c.await(object.Metadata.Name+" is served", func() bool { return c.served(&object) }); err != nil {
+		if err := c.Await(object.Metadata.Name+" is served", func() bool { return c.served(&object) }); err != nil {
 			return err
 		}
 	}

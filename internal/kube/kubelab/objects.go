@@ -94,6 +94,11 @@ func (c *ControlPlane) Get(path string, into any) error {
 	return c.request(http.MethodGet, path, "", nil, into)
 }
 
+// Create makes an object of JSON in the collection at a path of the API.
+func (c *ControlPlane) Create(path, object string) error {
+	return c.request(http.MethodPost, path, "application/json", []byte(object), nil)
+}
+
 // Merge changes fields of an object.
 func (c *ControlPlane) Merge(path, patch string) error {
 	return c.request(http.MethodPatch, path, "application/merge-patch+json", []byte(patch), nil)

@@ -2,7 +2,6 @@ package kubetest
 
 import (
 	"net/netip"
-	"path/filepath"
 	"testing"
 
 	"github.com/weir-lb/weir/internal/kube/kubelab"
@@ -31,9 +30,7 @@ type ControlPlane struct {
 // WEIR_ROOT=1 it fails it.
 func Start(t testing.TB, host *netlab.Host, address netip.Addr) *ControlPlane {
 	t.Helper()
-	for _, program := range kubelab.Programs() {
-		netlabtest.Tools(t, filepath.Join(kubelab.Directory(), program))
-	}
+	netlabtest.Tools(t, kubelab.Paths()...)
 	plane, err := kubelab.Start(t.Context(), kubelab.Options{Host: host, Address: address, Files: t.TempDir(), Log: t.Logf})
 	must(t, err)
 	t.Cleanup(func() {

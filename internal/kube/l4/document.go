@@ -7,8 +7,6 @@ import (
 	"regexp"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/weir-lb/weir/internal/kube/l4/policyv1alpha1"
 	"github.com/weir-lb/weir/internal/kube/operator"
 )
@@ -31,6 +29,19 @@ type serviceDocument struct {
 	NewFlowRate int32             `json:"new_flow_rate,omitempty"`
 	Health      any               `json:"health,omitempty"`
 	Backends    []backendDocument `json:"backends,omitempty"`
+	// MaglevSize grows with the number of backends: a thousand tables of the default size would take 250 MiB.
+	MaglevSize int `json:"maglev_size,omitempty"`
+}
+
+// maglevSize is a prime that gives each backend a hundred slots or more, as long as the default size does.
+func maglevSize(backends int) int {
+	switch {
+	case backends <= 40:
+		return 4093
+	case backends <= 160:
+		return 16381
+	}
+	return 0
 }
 
 type vipDocument struct {
@@ -108,11 +119,11 @@ func (d *document) text() []byte {
 	if d.Services == nil {
 		d.Services = []serviceDocument{} // none is a configuration, too
 	}
-	text, err := yaml.Marshal(d)
+	text, err := json.Marshal(d) // which is YAML, too, and is read much faster
 	if err != nil {
 		panic(err) // strings and numbers alone
 	}
-	return text
+	return append(text, '\n')
 }
 
 const maxName = 63 // of services and backends

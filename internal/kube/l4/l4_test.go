@@ -191,7 +191,11 @@ func TestGolden(t *testing.T) {
 // report writes a result for people: the configuration, then statuses.
 func report(r operator.Result, objects []client.Object) string {
 	var b strings.Builder
-	b.Write(r.Configs[0].Text)
+	text, err := yaml.JSONToYAML(r.Configs[0].Text) // as people read it
+	if err != nil {
+		panic(err)
+	}
+	b.WriteString(strings.ReplaceAll(string(text), fmt.Sprintf("  maglev_size: %d\n", maglevSize(1)), ""))
 	b.WriteString("---\n")
 	line := func(indent string, all []metav1.Condition) {
 		for _, c := range all {

@@ -85,6 +85,7 @@ func (t *translation) render(p *place) (intents []intent) {
 			continue
 		}
 		s.Backends = t.backends(p, is6)
+		s.MaglevSize = maglevSize(len(s.Backends))
 		for _, target := range p.targets {
 			n.Targets = append(n.Targets, fmt.Sprintf("%s:%d weight %d found %t", target.name, target.port, target.weight, target.service != nil))
 		}

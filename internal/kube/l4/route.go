@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -117,10 +118,5 @@ func (t *translation) gatewayOf(r *route, ref *gatewayv1.ParentReference) *gatew
 	if ref.Namespace != nil {
 		namespace = string(*ref.Namespace)
 	}
-	for _, g := range t.gateways {
-		if g.object.Namespace == namespace && g.object.Name == string(ref.Name) {
-			return g
-		}
-	}
-	return nil
+	return t.byName[types.NamespacedName{Namespace: namespace, Name: string(ref.Name)}]
 }

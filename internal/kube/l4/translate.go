@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -18,6 +19,7 @@ type translation struct {
 	options  Options
 	world    *world.World
 	gateways []*gateway
+	byName   map[types.NamespacedName]*gateway
 	routes   []*route
 	services []*service
 	places   []*place
@@ -32,13 +34,15 @@ type translation struct {
 
 // Translate renders the world.
 func (o Options) Translate(w *world.World) operator.Result {
-	t := &translation{options: o, world: w, slices: indexEndpoints(w), pieces: map[string]string{}, compiled: map[check]compiled{}}
+	t := &translation{options: o, world: w, slices: indexEndpoints(w), pieces: map[string]string{}, compiled: map[check]compiled{}, byName: map[types.NamespacedName]*gateway{}}
 	t.document.HashKey = o.HashKey
 	t.grants = slices.Collect(world.All[*gatewayv1.ReferenceGrant](w))
 	classes := t.classes()
 	for g := range world.All[*gatewayv1.Gateway](w) {
 		if classes[string(g.Spec.GatewayClassName)] && g.DeletionTimestamp == nil {
-			t.gateways = append(t.gateways, t.newGateway(g))
+			n := t.newGateway(g)
+			t.gateways = append(t.gateways, n)
+			t.byName[client.ObjectKeyFromObject(g)] = n
 		}
 	}
 	t.services = loadBalancers(w)

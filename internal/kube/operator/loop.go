@@ -106,7 +106,9 @@ func (l *loop) Start(ctx context.Context) error {
 			pause = l.throttle
 			l.once.Do(func() { close(l.rendered) })
 		}
-		if !wait(ctx, l.throttle-l.now().Sub(began)) {
+		// It takes half a core at most: the pause is as long as the work.
+		took := l.now().Sub(began)
+		if !wait(ctx, max(l.throttle-took, took)) {
 			return nil
 		}
 	}

@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -30,6 +31,30 @@ func BenchmarkCompile(b *testing.B) {
 	}
 	for b.Loop() {
 		if _, err := Compile(spec, nil, AllCaps()); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// A change of one of a thousand services, as in a cluster whose Pods come and go.
+func BenchmarkCompileOneOfMany(b *testing.B) {
+	spec := Spec{}
+	for i := range 1000 {
+		s := service(fmt.Sprint("s", i), vip(netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}).String(), "udp", "1"))
+		s.Backends = nil
+		for j := range 10 {
+			address := netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), byte(j)}).String()
+			s.Backends = append(s.Backends, backend("n"+address, address))
+		}
+		spec.Services = append(spec.Services, s)
+	}
+	spec.MaglevSize = 2039
+	var last *Snapshot
+	for i := 0; b.Loop(); i++ {
+		weight := i%100 + 1
+		spec.Services[i%1000].Backends[0].Weight = &weight
+		var err error
+		if last, err = CompileAfter(last, spec, nil, AllCaps()); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -37,9 +37,14 @@ func Compile(spec Spec, overrides *Overrides, caps Caps) (*Snapshot, error) {
 // CompileAfter is Compile for a change of a running configuration. previous is the snapshot in force; nil: none. With
 // hash nfqlb, backends and tier members without an index keep the slots that previous gave to their names, and new ones
 // take the lowest free slots, as with nfqlb's activate. A slot of a name that is gone is free. Nothing else depends on
-// previous, which is not changed and not kept.
+// previous, which is not changed; Maglev tables that would be the same are shared with it.
 func CompileAfter(previous *Snapshot, spec Spec, overrides *Overrides, caps Caps) (*Snapshot, error) {
-	c := compiler{caps: caps, overrides: overrides, previous: previous, vips: map[vipKey][]takenRange{}}
+	c := compiler{caps: caps, overrides: overrides, previous: previous, before: map[string]*Service{}, vips: map[vipKey][]takenRange{}}
+	if previous != nil {
+		for _, service := range previous.Services {
+			c.before[service.Name] = service
+		}
+	}
 	snapshot, err := c.compile(&spec)
 	if err != nil {
 		return nil, err
@@ -52,7 +57,8 @@ type compiler struct {
 	failed     int    // checks that found something wrong
 	caps       Caps
 	overrides  *Overrides
-	previous   *Snapshot // nil: none
+	previous   *Snapshot           // nil: none
+	before     map[string]*Service // of it
 	fileHash   Hash
 	fileMaglev int                     // slots of services that set no size of their own
 	vips       map[vipKey][]takenRange // key without port

@@ -183,7 +183,7 @@ func (c *compiler) backendHad(service, name string) int {
 	if c.previous == nil {
 		return -1
 	}
-	if s := c.previous.Service(service); s != nil {
+	if s := c.before[service]; s != nil {
 		if b := s.Backend(name); b != nil {
 			return b.Slot
 		}
