@@ -72,6 +72,9 @@ func TestEveryFlagIsOnItsPage(t *testing.T) {
 		if cmd.CommandPath() == "weir tcp bench" { // the flags of its lab
 			text += clitest.ReadPage(t, docsFolder+"tcp-balancer.md")
 		}
+		if cmd.CommandPath() == "weir turn bench" { // those of --platform k8s
+			text += clitest.ReadPage(t, docsFolder+"turn-bench-kubernetes.md")
+		}
 		if cmd.CommandPath() == "weir operator" { // those about TURN gateways
 			text += clitest.ReadPage(t, docsFolder+"kubernetes-turn.md")
 		}

@@ -135,6 +135,7 @@ func mayImport() map[string]may {
 		"kube/kubelab":             {ours: "privilege testbed/netlab testbed/programs", others: "k8s.io/api sigs.k8s.io/yaml"},
 		"kube/lookup":              {ours: "kube/discovery", others: "k8s.io/api k8s.io/apimachinery k8s.io/client-go"},
 		"kube/leases":              {ours: "kube/pods", others: "k8s.io/api k8s.io/apimachinery k8s.io/client-go"},
+		"kube/iperf":               {ours: "kube/discovery", others: "k8s.io/api k8s.io/apimachinery k8s.io/client-go"},
 		"kube/pods":                {others: "k8s.io/api k8s.io/apimachinery k8s.io/client-go k8s.io/klog github.com/go-logr/logr"},
 		"kube/turn":                {pure: true, ours: "kube/turn/stunnerv1", others: "k8s.io/api k8s.io/apimachinery sigs.k8s.io/gateway-api"},
 		"kube/turn/controller":     {ours: "kube/discovery kube/operator kube/turn kube/turn/stunnerv1 kube/world metrics turn/authservice turn/stunnerd", others: kubernetes},

@@ -18,6 +18,7 @@ const (
 	pathTurnDirect  = "direct"
 	pathTurnWeir    = "weir"
 	pathTurnWeirCat = pathTurnWeir + pathTurnCat
+	pathTurnCluster = "kubernetes"
 
 	pathTurnCat = " cat" // behind the server's name
 )
@@ -43,6 +44,9 @@ const (
 	DirectionDown = "down"
 
 	withNone = "none" // of TurnConfig.With: no peer
+
+	PlatformLocal      = "local"
+	PlatformKubernetes = "k8s"
 )
 
 // TurnConfig is one run of `weir turn bench`.
@@ -50,9 +54,10 @@ type TurnConfig struct {
 	Run
 	Clients   int // turncats, or clients of the generator
 	Duration  time.Duration
-	Size      int     // bytes of a datagram
-	Bandwidth float64 // bits/s of user data for each client
-	Platform  string  // local
+	Size      int          // bytes of a datagram
+	Bandwidth float64      // bits/s of user data for each client
+	Platform  string       // local, k8s
+	Cluster   *TurnCluster // of platform k8s
 	Path      string
 	With      []string // peers to compare with in the same run, of TurnPeers; none, or [withNone]: no comparison
 	Generator string
@@ -100,10 +105,7 @@ func (c *TurnConfig) Validate() error {
 		}
 		return fmt.Errorf("%s %q: write %s", what, value, strings.Join(of, ", "))
 	}
-	if c.Platform == "k8s" {
-		return errors.New("platform k8s is not supported yet: it comes with the Kubernetes operator; write -p local")
-	}
-	errs := errors.Join(in("platform", c.Platform, "local"), in("road", c.Path, TurnPathCat, turnPathChannel),
+	errs := errors.Join(in("platform", c.Platform, PlatformLocal, PlatformKubernetes), in("road", c.Path, TurnPathCat, turnPathChannel),
 		in("generator", c.Generator, GeneratorAuto, generatorIperf, GeneratorBuiltin), in("offload", c.Offload, "none", "auto", "tcx", "xdp"),
 		in("network", c.Network, NetworkAuto, networkLoopback, networkVeth), in("transport", c.Transport, TransportUDP, TransportTCP, TransportDTLS),
 		in("direction", c.Direction, DirectionUp, DirectionDown))
@@ -132,6 +134,8 @@ func (c *TurnConfig) Validate() error {
 		return errors.New("iperf has no TURN: --road direct-channel needs --generator builtin")
 	case c.Direction == DirectionDown && c.Path != turnPathChannel:
 		return errors.New("direction down is of the built-in generator alone: it needs --road direct-channel")
+	case c.Platform == PlatformKubernetes && (c.Path != TurnPathCat || c.Sweep || len(c.peers()) > 0 || c.Generator == GeneratorBuiltin || c.Offload != "none" || c.Network != NetworkAuto || c.Workers > 0):
+		return errors.New("platform k8s measures the gateway that runs in the cluster, with turncats and iperf: it excludes --road direct-channel, --sweep, --with, --generator builtin, --offload, --network and --workers")
 	case c.Sweep && (len(sizes) == 0 || c.Rounds < 1 || c.Probe < 100*time.Millisecond || c.MaxRate < 1000):
 		return fmt.Errorf("sweep of %d sizes, %d rounds, tries of %v, up to %.0f packets/s: want at least 1, 1, 100ms, 1000", len(sizes), c.Rounds, c.Probe, c.MaxRate)
 	case c.veth() && netlab.Privileged() != nil:
@@ -150,7 +154,7 @@ func (c *TurnConfig) Validate() error {
 // missing names programs that were requested and are not installed.
 func (c *TurnConfig) missing() error {
 	var missing error
-	if c.Generator == generatorIperf {
+	if c.Generator == generatorIperf || c.Platform == PlatformKubernetes {
 		missing = needTools([]string{"iperf"})
 	}
 	return errors.Join(missing, checkPeers(c.peers(), TurnPeers()...))
@@ -160,6 +164,9 @@ func (c *TurnConfig) missing() error {
 func (c *TurnConfig) generator() string {
 	if c.Generator != GeneratorAuto {
 		return c.Generator
+	}
+	if c.Platform == PlatformKubernetes {
+		return generatorIperf
 	}
 	if c.Path == turnPathChannel || c.Sweep || needTools([]string{"iperf"}) != nil {
 		return GeneratorBuiltin
@@ -206,7 +213,7 @@ func Turn(ctx context.Context, config TurnConfig) (runs []*TurnRun, err error) {
 		return nil, err
 	}
 	var topology *netlab.Topology
-	if netlab.Privileged() == nil {
+	if config.Cluster == nil && netlab.Privileged() == nil {
 		topology = turnTopology(config.veth())
 	}
 	s := &turnStage{config: config, started: time.Now()}

@@ -20,7 +20,7 @@ import (
 // turnIperf is iperf 2: a server for all the paths, and a client for each connection of a load.
 type turnIperf struct {
 	at      netip.AddrPort
-	server  *exec.Cmd
+	server  *exec.Cmd // nil: it runs elsewhere
 	output  *programs.LastLines
 	last    time.Time                   // when the last load ended
 	sources map[string][]netip.AddrPort // source ports of a path's clients: a turncat keeps the allocation of an address
@@ -93,9 +93,9 @@ func (i *turnIperf) try(ctx context.Context, s *turnStage, path *turnPath, load 
 	defer func() { i.last = time.Now() }()
 	ctx, cancel := context.WithTimeout(ctx, load.duration+iperfGrace)
 	defer cancel()
-	before, err := procstat.CPU(i.server.Process.Pid)
+	before, err := i.spent()
 	if err != nil {
-		return phase, fmt.Errorf("iperf server has ended%s", i.output.LastOutput())
+		return phase, err
 	}
 	clients := make([]iperfClient, s.config.Clients)
 	for k := range clients {
@@ -130,12 +130,27 @@ func (i *turnIperf) try(ctx context.Context, s *turnStage, path *turnPath, load 
 		phase.rows = append(phase.rows, row)
 	}
 	phase.sum = turnSum(phase.rows)
-	after, err := procstat.CPU(i.server.Process.Pid)
+	after, err := i.spent()
 	if err != nil {
 		return phase, err
 	}
-	phase.processes = []measure.Process{{Name: "iperf clients", CPU: spent}, {Name: "iperf server", CPU: after - before}}
+	phase.processes = []measure.Process{{Name: "iperf clients", CPU: spent}}
+	if i.server != nil {
+		phase.processes = append(phase.processes, measure.Process{Name: "iperf server", CPU: after - before})
+	}
 	return phase, nil
+}
+
+// spent is the processor time of the server; 0 if it runs elsewhere.
+func (i *turnIperf) spent() (time.Duration, error) {
+	if i.server == nil {
+		return 0, nil
+	}
+	cpu, err := procstat.CPU(i.server.Process.Pid)
+	if err != nil {
+		return 0, fmt.Errorf("iperf server has ended%s", i.output.LastOutput())
+	}
+	return cpu, nil
 }
 
 // iperfClient is one connection.

@@ -67,6 +67,9 @@ func (s *turnStage) base(scenario string, path *turnPath, size int, phase *turnP
 		parameters["burst"] = strconv.Itoa(s.config.burst())
 		parameters["segmentation"] = strconv.FormatBool(s.config.segment())
 	}
+	if s.config.Cluster != nil {
+		parameters["latency"], parameters["transport"] = "one-way, two clocks", "as of the listener"
+	}
 	return &measure.Result{
 		Scenario: scenario, Path: path.name, Parameters: parameters, Machine: machine(), Started: s.started,
 		Elapsed: time.Duration(phase.sum.Seconds * float64(time.Second)), Requests: phase.received(), Errors: phase.sum.Lost,

@@ -33,6 +33,7 @@ type turnStage struct {
 	weir                            *programs.Daemon
 	offload                         string // what the gateway says of it
 	paths                           []*turnPath
+	cats                            []*exec.Cmd
 }
 
 // turnPath is one way from the clients to the sink.
@@ -78,6 +79,9 @@ func turnTopology(veth bool) *netlab.Topology {
 // open builds the network and starts servers and turncats.
 func (s *turnStage) open(ctx context.Context) error {
 	s.useNetwork()
+	if s.config.Cluster != nil {
+		return s.openCluster(ctx)
+	}
 	s.Running.Swift = s.Lab != nil
 	ports, err := freePorts(s.servers, 1+len(s.config.peers()))
 	if err != nil {
@@ -139,23 +143,35 @@ func (s *turnStage) addServer(ctx context.Context, name string, at netip.AddrPor
 	}
 	if s.config.Path == TurnPathCat {
 		path.name, path.server = name+pathTurnCat, netip.AddrPort{}
-		ports, err := freePorts(s.clients, s.config.Clients)
+		var options []string
+		if s.config.Transport == TransportDTLS {
+			options = []string{"--insecure"}
+		}
+		if err := s.addCats(ctx, path, name, fmt.Sprintf("turn://%s:%s@%s?transport=%s", turnUser, turnPassword, at, s.config.Transport), options); err != nil {
+			return err
+		}
+	}
+	s.paths = append(s.paths, path)
+	return nil
+}
+
+// addCats puts a turncat for each client in front of a server.
+func (s *turnStage) addCats(ctx context.Context, path *turnPath, name, server string, options []string) error {
+	ports, err := freePorts(s.clients, s.config.Clients)
+	if err != nil {
+		return err
+	}
+	cats := turnPart{name: partCat}
+	for i, port := range ports {
+		listen := netip.AddrPortFrom(s.source, port.Port())
+		pid, err := s.startCat(ctx, fmt.Sprintf("%s-%d", name, i), listen, path.sink, server, options)
 		if err != nil {
 			return err
 		}
-		cats := turnPart{name: partCat}
-		for i, port := range ports {
-			listen := netip.AddrPortFrom(s.source, port.Port())
-			pid, err := s.startCat(ctx, fmt.Sprintf("%s-%d", name, i), listen, at, path.sink)
-			if err != nil {
-				return err
-			}
-			cats.pids = append(cats.pids, pid)
-			path.to = append(path.to, listen)
-		}
-		path.parts = append(path.parts, cats)
+		cats.pids = append(cats.pids, pid)
+		path.to = append(path.to, listen)
 	}
-	s.paths = append(s.paths, path)
+	path.parts = append(path.parts, cats)
 	return nil
 }
 
@@ -234,15 +250,12 @@ func findOffload(status map[string]any) string {
 }
 
 // startCat runs one turncat.
-func (s *turnStage) startCat(ctx context.Context, name string, listen, server, peer netip.AddrPort) (pid int, err error) {
-	cmd := exec.Command(s.config.Binary, "turn", "cat", "udp://"+listen.String(), //nolint:gosec // our own binary
-		fmt.Sprintf("turn://%s:%s@%s?transport=%s", turnUser, turnPassword, server, s.config.Transport), "udp://"+peer.String(), "--quiet")
-	if s.config.Transport == TransportDTLS {
-		cmd.Args = append(cmd.Args, "--insecure")
-	}
+func (s *turnStage) startCat(ctx context.Context, name string, listen, peer netip.AddrPort, server string, options []string) (pid int, err error) {
+	cmd := exec.Command(s.config.Binary, append([]string{"turn", "cat", "udp://" + listen.String(), server, "udp://" + peer.String(), "--quiet"}, options...)...) //nolint:gosec // our own binary
 	if err := s.startQuiet(s.clients, "cat-"+name, cmd); err != nil {
 		return 0, err
 	}
+	s.cats = append(s.cats, cmd)
 	return cmd.Process.Pid, s.listens(ctx, cmd.Process.Pid, listen)
 }
 
@@ -337,6 +350,9 @@ func (s *turnStage) close() error {
 	}
 	if s.weir != nil {
 		s.weir.Kill() // an interrupt would let it drain
+	}
+	if s.config.Cluster != nil {
+		s.releaseAll()
 	}
 	return s.Stage.Close()
 }

@@ -39,6 +39,8 @@ func turnTitle(path string) string {
 		return ", direct, without TURN"
 	case pathTurnWeir:
 		server = "weir turn gateway"
+	case pathTurnCluster:
+		server = "the gateway of the cluster"
 	}
 	if cat {
 		return ", through weir turn cat and " + server
@@ -171,7 +173,11 @@ func turnMethod(results []*measure.Result) string {
 	if burst := p["burst"]; burst != "" {
 		text += fmt.Sprintf("A client sends %s datagrams in a row (segmentation offload of the sender: %s). ", burst, p["segmentation"])
 	}
-	text += "Latency is one-way: both ends read the same clock.\n"
+	if p["platform"] == PlatformKubernetes {
+		text += "Latency is one-way, and right only as far as the clocks of this host and of the node of the iperf server agree.\n"
+	} else {
+		text += "Latency is one-way: both ends read the same clock.\n"
+	}
 	if first.Scenario == scenarioTurnSweep {
 		text += "us are CPU microseconds of the process for a packet that arrived (= CPU seconds per million); servers are measured in turns. A rate\nholds when most of up to three tries lost less than 1 %. +: it may carry more, but the generator did not send more (--most, or\ntoo little processor time for it).\n"
 	}

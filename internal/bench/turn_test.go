@@ -197,8 +197,8 @@ func TestSearchKnowsAGeneratorThatIsTooSlow(t *testing.T) {
 
 func TestTurnConfigIsChecked(t *testing.T) {
 	for want, change := range map[string]func(c *TurnConfig){
-		"platform k8s is not supported yet":       func(c *TurnConfig) { c.Platform = "k8s" },
-		`platform "x": write local`:               func(c *TurnConfig) { c.Platform = "x" },
+		"platform k8s measures the gateway that":  func(c *TurnConfig) { c.Platform, c.Sweep = "k8s", true },
+		`platform "x": write local, k8s`:          func(c *TurnConfig) { c.Platform = "x" },
 		`road "x": write cat, direct-channel`:     func(c *TurnConfig) { c.Path = "x" },
 		`--with "x": write coturn, stunnerd`:      func(c *TurnConfig) { c.With = []string{"x"} },
 		`--with "none": write coturn, stunnerd`:   func(c *TurnConfig) { c.With = []string{"none", "coturn"} },

@@ -16,11 +16,18 @@ import (
 	"github.com/weir-lb/weir/internal/turn/authservice"
 )
 
+// The modes of STUNner's operator.
+const (
+	modeManaged = "managed"
+	modeLegacy  = "legacy"
+)
+
 // turnFlags are those about TURN gateways.
 type turnFlags struct {
 	options turn.Options
 	listen  string
 
+	mode                          string
 	auth, authPublic, authKeyFile string
 }
 
@@ -34,6 +41,7 @@ func (f *turnFlags) add(set *pflag.FlagSet) {
 	set.BoolVar(&o.ClusterIPs, "turn-cluster-ips", true, "the cluster IP of a Service is a peer as well")
 	set.BoolVar(&o.Grants, "turn-reference-grants", false, "backends of STUNner's UDPRoutes in other namespaces need a ReferenceGrant, as those of standard UDPRoutes always do")
 	set.StringVar(&o.Class, "turn-load-balancer-class", "", "loadBalancerClass of the Services of TURN gateways (default the cluster's own load balancer)")
+	set.StringVar(&f.mode, "dataplane-mode", modeManaged, "managed: Pods are made for each TURN Gateway; legacy: their configuration is in a ConfigMap stunnerd-config, for Pods of your own")
 	set.StringVar(&f.auth, "auth", "", "HOST:PORT at which applications get credentials of TURN gateways, as of weir turn auth (default nowhere)")
 	set.StringVar(&f.authPublic, "auth-public-address", "", "address of all gateways in the answers, in place of their own")
 	set.StringVar(&f.authKeyFile, "auth-key-file", "", "file with the key that requests for credentials must have as key=; none: every request is answered")
@@ -44,6 +52,13 @@ func (f *turnFlags) add(set *pflag.FlagSet) {
 func (f *turnFlags) controller(log *slog.Logger) (*controller.Turn, error) {
 	if group, name, ok := strings.Cut(f.options.Controller, "/"); !ok || group == "" || name == "" {
 		return nil, fmt.Errorf("--turn-controller %q: write DOMAIN/NAME, such as %s", f.options.Controller, controller.DefaultName)
+	}
+	switch f.mode {
+	case modeManaged:
+	case modeLegacy:
+		f.options.Legacy = true
+	default:
+		return nil, fmt.Errorf("--dataplane-mode %q: write managed or legacy", f.mode)
 	}
 	if _, _, err := net.SplitHostPort(f.listen); err != nil {
 		return nil, fmt.Errorf("--discovery %q: write HOST:PORT or :PORT", f.listen)

@@ -22,6 +22,7 @@ import (
 // turnBenchFlags are the flags of `weir turn bench`.
 type turnBenchFlags struct {
 	config    bench.TurnConfig
+	cluster   benchCluster
 	bandwidth string
 	rates     []string
 	maxRate   string
@@ -42,24 +43,33 @@ everything runs in a network namespace of its own.
   --road cat             client -> weir turn cat -> gateway -> sink, as STUNner's script does
   --road direct-channel  the generator sends ChannelData itself: what the gateway alone costs
 
+--platform k8s measures a gateway that runs in Kubernetes, under Weir's operator or STUNner's: turncats and iperf here, an iperf server there,
+which is made for the time of the measurement (a Deployment, a Service and a UDPRoute in the namespace of the Gateway).
+
 --sweep measures 64, 128, 256, 512, 1024 and 1200 bytes: costs at --rates, and the highest rate with less than 1 % loss.`,
 		Example: `  weir turn bench --clients 5 --duration 5s --size 1000 --bandwidth 100M
   weir turn bench --clients 5 --duration 2s --size 1000 --bandwidth 10M --with coturn
   sudo weir turn bench --sweep --with coturn,stunnerd --road direct-channel --report turn.html
   sudo weir turn bench --road direct-channel --offload tcx --clients 5 --size 100 --bandwidth 20M
   weir turn bench --road direct-channel --transport tcp --with coturn --clients 10 --duration 2s --size 160 --bandwidth 2M
+  weir turn bench --platform k8s --gateway media/udp-gateway:udp-listener --clients 5 --duration 5s --size 1000 --bandwidth 10M
   weir turn bench --sweep --json > turn.json; weir bench report turn.json -o turn.html`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.parse(); err != nil {
+			if err := errors.Join(f.parse(), f.cluster.parse(cmd, f.config.Platform)); err != nil {
 				return cli.UsageError(err)
 			}
-			return runTurnBench(cmd, f.config, &f.out)
+			measure := bench.Turn
+			if f.config.Platform == bench.PlatformKubernetes {
+				measure = f.cluster.run
+			}
+			return runTurnBench(cmd, f.config, &f.out, measure)
 		},
 	}
 	f.addLoad(cmd)
 	f.addEnds(cmd.Flags())
 	f.addSweep(cmd.Flags())
+	f.cluster.addTo(cmd)
 	for letter, name := range map[string]string{"n": "clients", "s": "size", "b": "bandwidth", "p": "platform"} {
 		cli.OldShorthand(cmd, letter, name) // shorthands of STUNner's script; they have other meanings in weir nat and weir explain
 	}
@@ -75,7 +85,7 @@ func (f *turnBenchFlags) addLoad(cmd *cobra.Command) {
 	cli.OldFlag(cmd, "seconds", "t", "duration")
 	flags.IntVarP(&f.config.Size, "size", "s", 1200, "bytes of a packet, 40 to 1472")
 	flags.StringVarP(&f.bandwidth, "bandwidth", "b", "100000", "bits/s of each client, such as 100000, 100k or 10M")
-	flags.StringVarP(&f.config.Platform, "platform", "p", "local", "local; k8s is to come")
+	flags.StringVarP(&f.config.Platform, "platform", "p", bench.PlatformLocal, "local, or k8s: a gateway that runs in Kubernetes")
 }
 
 // addEnds declares through what, and between which ends, they send it.
@@ -125,10 +135,10 @@ func (f *turnBenchFlags) parse() (err error) {
 	return config.Validate()
 }
 
-func runTurnBench(cmd *cobra.Command, config bench.TurnConfig, out *measuring.Output) error {
+func runTurnBench(cmd *cobra.Command, config bench.TurnConfig, out *measuring.Output, measure func(context.Context, bench.TurnConfig) ([]*bench.TurnRun, error)) error {
 	load := procstat.LoadAverage()
 	runs, err := measuring.Run(cmd, "", &config.Run, func(ctx context.Context) ([]*bench.TurnRun, error) {
-		return bench.Turn(ctx, config)
+		return measure(ctx, config)
 	})
 	if err != nil {
 		return err

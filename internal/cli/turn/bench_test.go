@@ -180,15 +180,18 @@ func TestTurnBenchSweeps(t *testing.T) {
 
 func TestTurnBenchRefusals(t *testing.T) {
 	for want, args := range map[string]string{
-		"platform k8s is not supported yet: it comes with the Kubernetes operator": "--platform k8s",
-		"--bandwidth: \"10X\": write a number such as 100000, 100k or 10M":         "--bandwidth 10X",
-		"--duration -1s: write a length":                                           "--duration -1s",
-		"--rates: \"x\"":                                                           "--rates 20k,x",
-		"--most: \"a\"":                                                            "--most a",
-		"iperf has no TURN":                                                        "--road direct-channel --generator iperf",
-		"it needs --road direct-channel":                                           "--direction down",
-		`transport "sctp": write udp, tcp`:                                         "--transport sctp",
-		"packets of 8 bytes: want 40 to 1472":                                      "--size 8",
+		"platform k8s measures the gateway that runs in the cluster":       "--platform k8s --sweep",
+		"--gateway \"media\": write NAMESPACE/GATEWAY:LISTENER":            "--platform k8s --gateway media",
+		"--peer \"x\": write service or pod":                               "--platform k8s --peer x",
+		"--gateway is about --platform k8s":                                "--gateway media/udp-gateway:udp-listener",
+		"--bandwidth: \"10X\": write a number such as 100000, 100k or 10M": "--bandwidth 10X",
+		"--duration -1s: write a length":                                   "--duration -1s",
+		"--rates: \"x\"":                                                   "--rates 20k,x",
+		"--most: \"a\"":                                                    "--most a",
+		"iperf has no TURN":                                                "--road direct-channel --generator iperf",
+		"it needs --road direct-channel":                                   "--direction down",
+		`transport "sctp": write udp, tcp`:                                 "--transport sctp",
+		"packets of 8 bytes: want 40 to 1472":                              "--size 8",
 	} {
 		var exit *cli.ExitError
 		_, err := clitest.Execute(t, append([]string{"turn", "bench"}, strings.Fields(args)...)...)

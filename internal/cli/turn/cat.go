@@ -39,8 +39,7 @@ type turnCatFlags struct {
 	credentials            string
 	ttl                    time.Duration
 	ca                     string
-	discovery              string // of a gateway in Kubernetes
-	kubeconfig, context    string
+	cluster                clusterFlags // of a gateway in Kubernetes
 	log                    string
 	verbose, quiet, json   bool
 }
@@ -88,9 +87,7 @@ Ctrl-C or SIGTERM gives every allocation back.`,
 	flags.BoolVarP(&c.Insecure, "insecure", "i", false, "take any certificate")
 	cli.OldShorthand(cmd, "i", "insecure") // STUNner's turncat has this shorthand; it means --interface in other commands
 	flags.StringVar(&f.ca, "ca", "", "PEM file of the authorities to trust instead of the system's")
-	flags.StringVar(&f.discovery, "discovery", "", "of k8s://: config discovery service, HOST:PORT, http://HOST:PORT, https://HOST:PORT (default $"+envServiceAddress+", else looked up at the API server)")
-	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "of k8s://: file that names the API server and the credential (default $KUBECONFIG, ~/.kube/config, else the Pod's service account)")
-	flags.StringVar(&f.context, "context", "", "of k8s://: context of the kubeconfig (default its current one)")
+	f.cluster.add(flags, "k8s://")
 	f.addTunnel(flags)
 	flags.StringVarP(&f.log, "log", "l", "text", "text or json, or a level as STUNner writes it, such as all:DEBUG")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "log every session")
@@ -176,7 +173,7 @@ func (f *turnCatFlags) parse(args []string) (err error) {
 		}
 	} else if c.Server, err = turncat.ParseServer(args[1]); err != nil {
 		return err
-	} else if f.discovery != "" || f.kubeconfig != "" || f.context != "" {
+	} else if f.cluster != (clusterFlags{}) {
 		return errors.New("--discovery, --kubeconfig and --context belong to a gateway in Kubernetes: k8s://NAMESPACE/GATEWAY:LISTENER")
 	}
 	if c.Peer, err = turncat.ParsePeer(args[2]); err != nil {

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/kube/discovery"
 	"github.com/weir-lb/weir/internal/kube/lookup"
@@ -41,7 +43,10 @@ func (f *turnCatFlags) lookUp(ctx context.Context, text string) error {
 		return cli.UsageError(err)
 	}
 	g := &clusterGateway{gateway: gateway, user: cmp.Or(f.user, os.Getenv(envTurnUser)), ttl: f.ttl}
-	if g.read, err = f.reader(discovery.ID{Namespace: gateway.Namespace, Name: gateway.Name}); err != nil {
+	if c := &f.cluster; cmp.Or(c.discovery, os.Getenv(envServiceAddress)) != "" && (c.kubeconfig != "" || c.context != "") {
+		return cli.UsageError(errors.New("--discovery excludes --kubeconfig and --context: the service is reached without the API server"))
+	}
+	if g.read, err = f.cluster.reader(discovery.ID{Namespace: gateway.Namespace, Name: gateway.Name}); err != nil {
 		return cli.UsageError(err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
@@ -59,15 +64,28 @@ func (f *turnCatFlags) lookUp(ctx context.Context, text string) error {
 	return nil
 }
 
+// clusterFlags say where the configuration of a gateway in Kubernetes is.
+type clusterFlags struct {
+	discovery, kubeconfig, context string
+}
+
+// add declares them; of is what they are about.
+func (f *clusterFlags) add(flags *pflag.FlagSet, of string) {
+	flags.StringVar(&f.discovery, "discovery", "", "of "+of+": config discovery service, HOST:PORT, http://HOST:PORT, https://HOST:PORT (default $"+envServiceAddress+", else looked up at the API server)")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "of "+of+": file that names the API server and the credential (default $KUBECONFIG, ~/.kube/config, else the Pod's service account)")
+	flags.StringVar(&f.context, "context", "", "of "+of+": context of the kubeconfig (default its current one)")
+}
+
+// lookup is where the API server is.
+func (f *clusterFlags) lookup() lookup.Config {
+	return lookup.Config{Kubeconfig: f.kubeconfig, Context: f.context}
+}
+
 // reader returns how the configuration is read: from the service that --discovery names, or through the API server.
-func (f *turnCatFlags) reader(id discovery.ID) (func(context.Context) ([]byte, error), error) {
+func (f *clusterFlags) reader(id discovery.ID) (func(context.Context) ([]byte, error), error) {
 	service := cmp.Or(f.discovery, os.Getenv(envServiceAddress))
 	if service == "" {
-		cluster := lookup.Config{Kubeconfig: f.kubeconfig, Context: f.context}
-		return func(ctx context.Context) ([]byte, error) { return lookup.Gateway(ctx, cluster, id) }, nil
-	}
-	if f.kubeconfig != "" || f.context != "" {
-		return nil, errors.New("--discovery excludes --kubeconfig and --context: the service is reached without the API server")
+		return func(ctx context.Context) ([]byte, error) { return lookup.Gateway(ctx, f.lookup(), id) }, nil
 	}
 	origin, err := discovery.ParseOrigin(service)
 	if err != nil {

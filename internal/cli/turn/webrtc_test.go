@@ -7,18 +7,14 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"math/big"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -180,64 +176,13 @@ func TestChromiumThroughTheGateway(t *testing.T) {
 	netlabtest.Tools(t, "chromium")
 	certificate, key := selfSigned(t, t.TempDir())
 	uris := startRelay(t, certificate, key)
-	page, err := os.ReadFile("testdata/webrtc/relay.html")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	clitest.Must(t, err)
+	browser := clitest.NewBrowser(t, listener, clitest.StartChild)
 	for _, protocol := range []string{"udp", "tcp"} {
-		t.Run(protocol, func(t *testing.T) {
-			results := make(chan []byte, 1)
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.Method != http.MethodPost {
-					_, _ = w.Write(page)
-					return
-				}
-				var body bytes.Buffer
-				_, _ = body.ReadFrom(r.Body)
-				results <- body.Bytes()
-			}))
-			defer server.Close()
-			query := url.Values{"turn": {uris[protocol]}, "user": {"user1"}, "password": {"passwd1"}}
-			ended, output := startChromium(t, server.URL+"/?"+query.Encode())
-			var result struct {
-				Echo, Local, Remote, Protocol, Error string
-				Packets                              int
-			}
-			select {
-			case text := <-results:
-				clitest.Must(t, json.Unmarshal(text, &result))
-			case err := <-ended:
-				t.Fatalf("chromium ended: %v\n%s", err, output)
-			case <-time.After(2 * time.Minute):
-				t.Fatalf("no result from chromium in two minutes:\n%s", output)
-			}
-			if result.Error != "" || result.Echo != "echo hello" || result.Packets < 50 ||
-				result.Local != "relay" || result.Remote != "relay" || result.Protocol != protocol {
-				t.Errorf("the page found %+v; want the echo and 50 packets of audio over relayed candidates and %s", result, protocol)
-			}
-		})
+		call := browser.Call(url.Values{"turn": {uris[protocol]}, "user": {"user1"}, "password": {"passwd1"}})
+		if call.Error != "" || call.Echo != "echo hello" || call.Packets < 50 || call.Local != "relay" || call.Remote != "relay" || call.Protocol != protocol {
+			t.Errorf("the page found %+v; want the echo and 50 packets of audio over relayed candidates and %s", call, protocol)
+		}
 	}
-}
-
-// startChromium opens a page without a window, until the test ends.
-func startChromium(t *testing.T, page string) (ended chan error, output *clitest.LockedBuffer) {
-	t.Helper()
-	profile, err := os.MkdirTemp("", "chromium") // t.TempDir is removed while its last helpers may still write
-	clitest.Must(t, err)
-	output, ended = new(clitest.LockedBuffer), make(chan error, 1)
-	browser := exec.Command("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
-		"--disable-component-update", "--disable-sync", "--disable-quic", "--autoplay-policy=no-user-gesture-required",
-		"--user-data-dir="+profile, page)
-	browser.Stdout, browser.Stderr = output, output
-	browser.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	clitest.Must(t, browser.Start())
-	gone := make(chan struct{})
-	go func() {
-		ended <- browser.Wait()
-		close(gone)
-	}()
-	t.Cleanup(func() {
-		_ = syscall.Kill(-browser.Process.Pid, syscall.SIGKILL) // with its helpers, which are of its group
-		<-gone
-		_ = os.RemoveAll(profile)
-	})
-	return ended, output
 }

@@ -44,7 +44,7 @@ type Config struct {
 
 // Gateway returns the configuration of a gateway, JSON as the service has it. Errors name what is missing, and the right that lacks.
 func Gateway(ctx context.Context, c Config, id discovery.ID) ([]byte, error) {
-	client, err := c.client()
+	client, err := c.Client()
 	if err != nil {
 		return nil, err
 	}
@@ -130,8 +130,8 @@ func refused(what, right string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// client makes a client for the Pods of the API server.
-func (c *Config) client() (*rest.RESTClient, error) {
+// Client makes a client for the Pods of the API server, and for absolute paths.
+func (c *Config) Client() (*rest.RESTClient, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.Kubeconfig
 	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: c.Context}).ClientConfig()

@@ -59,6 +59,9 @@ func (t *translation) configOf(class *gatewayv1.GatewayClass) (*stunnerv1.Gatewa
 }
 
 func (t *translation) planeOf(config *stunnerv1.GatewayConfig) (*stunnerv1.Dataplane, error) {
+	if t.options.Legacy { // the user runs the Pods
+		return &stunnerv1.Dataplane{}, nil
+	}
 	name := deref(config.Spec.Dataplane, defaultPlane)
 	plane := t.dataplanes[types.NamespacedName{Name: name}]
 	if plane == nil {

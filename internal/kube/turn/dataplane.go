@@ -18,7 +18,7 @@ type serving struct {
 // pods makes the Deployment or DaemonSet of a Gateway.
 func (t *translation) pods(g *gate) serving {
 	switch {
-	case enabled(g.Annotations, annotationUnmanaged):
+	case t.options.Legacy, enabled(g.Annotations, annotationUnmanaged):
 		return serving{ready: true}
 	case deref(g.plane.Spec.DataplaneResource, stunnerv1.DataplaneDeployment) == stunnerv1.DataplaneDaemonSet:
 		return t.daemonSet(g)

@@ -42,6 +42,9 @@ func (t *translation) service(g *gate) (service *corev1.Service, foreign error) 
 	spec := &service.Spec
 	t.serviceType(g, service)
 	spec.Selector = podLabels(g)
+	if t.options.Legacy {
+		spec.Selector = map[string]string{labelApp: appStunner}
+	}
 	spec.ExternalTrafficPolicy = ""
 	if spec.Type != corev1.ServiceTypeClusterIP {
 		spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster

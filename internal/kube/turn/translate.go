@@ -48,12 +48,18 @@ func Translate(w *World, o Options, now metav1.Time) *Result {
 	for _, g := range gates {
 		t.listeners(g)
 	}
+	if o.Legacy {
+		t.share(gates)
+	}
 	t.routes = t.allRoutes()
 	for _, r := range t.routes {
 		t.route(r, gates)
 	}
 	for _, g := range gates {
 		t.gateway(g)
+	}
+	if o.Legacy {
+		t.configMaps(gates)
 	}
 	slices.SortStableFunc(t.result.Events, func(a, b Event) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), compareNames(nameOf(a.Object), nameOf(b.Object)))

@@ -55,6 +55,7 @@ func optionsOf(a *turntest.Archive) turn.Options {
 	o := options()
 	o.Grants = strings.Contains(a.Comment, "option: grants")
 	o.Endpoints = !strings.Contains(a.Comment, "option: no endpoints")
+	o.Legacy = strings.Contains(a.Comment, "option: legacy")
 	if strings.Contains(a.Comment, "option: class") {
 		o.Class = "weir.dev/l4"
 	}
@@ -99,12 +100,19 @@ func TestTheGatewayTakesConfigurations(t *testing.T) {
 	total := 0
 	corpus(t, func(t *testing.T, _ string, a *turntest.Archive) {
 		result := turn.Translate(worldOf(t, a.Section("world.yaml")), optionsOf(a), now)
+		texts := map[string][]byte{}
 		for name, c := range result.Configurations {
 			text, err := json.Marshal(c)
 			if err != nil {
 				t.Fatal(err)
 			}
-			file, _, warnings, err := config.DecodeForeign[stunnerd.Config](name.String(), text)
+			texts[name.String()] = text
+		}
+		for _, c := range result.ConfigMaps {
+			texts["ConfigMap "+c.Namespace] = []byte(c.Data["stunnerd.conf"])
+		}
+		for name, text := range texts {
+			file, _, warnings, err := config.DecodeForeign[stunnerd.Config](name, text)
 			if err != nil || len(warnings) > 0 {
 				t.Fatalf("%s: %v %v", name, err, warnings)
 			}
@@ -207,6 +215,9 @@ func objects(t *testing.T, r *turn.Result) string {
 	}
 	for _, o := range r.DaemonSets {
 		all = append(all, "# DaemonSet\n"+toYAML(t, o))
+	}
+	for _, o := range r.ConfigMaps {
+		all = append(all, "# ConfigMap\n"+toYAML(t, o))
 	}
 	for _, o := range r.Stay {
 		all = append(all, fmt.Sprintf("# stays: %T %s/%s\n", o, o.GetNamespace(), o.GetName()))

@@ -33,6 +33,7 @@ type World struct {
 	Nodes       []*corev1.Node
 	Deployments []*appsv1.Deployment
 	DaemonSets  []*appsv1.DaemonSet
+	ConfigMaps  []*corev1.ConfigMap // with Options.Legacy
 
 	// Previous are the Configurations of the translation before; empty after a start.
 	Previous map[types.NamespacedName]*Configuration
@@ -48,6 +49,8 @@ type Options struct {
 	ClusterIPs bool   // with Endpoints: the cluster IP of a Service is a peer too
 	Grants     bool   // a backend of STUNner's UDPRoute in another namespace needs a ReferenceGrant; STUNner demands none
 	Domain     string // of the cluster's DNS; empty means cluster.local
+	// Legacy: the configuration of all Gateways of a GatewayConfig is in a ConfigMap, for Pods that the user runs; none are made.
+	Legacy bool
 }
 
 // Result is what a World means.
@@ -60,7 +63,8 @@ type Result struct {
 	Services    []*corev1.Service
 	Deployments []*appsv1.Deployment
 	DaemonSets  []*appsv1.DaemonSet
-	Stay        []metav1.Object // *corev1.Service, *appsv1.Deployment, *appsv1.DaemonSet of the World that were made before and stay as they are
+	ConfigMaps  []*corev1.ConfigMap // with Options.Legacy
+	Stay        []metav1.Object     // *corev1.Service, *appsv1.Deployment, *appsv1.DaemonSet, *corev1.ConfigMap of the World that were made before and stay as they are
 
 	Classes        []*gatewayv1.GatewayClass // with the status that they should have
 	Gateways       []*gatewayv1.Gateway      // likewise

@@ -70,7 +70,7 @@ func Schemes() []func(*runtime.Scheme) error {
 
 // Controller is what the operator runs.
 func (t *Turn) Controller() operator.Controller {
-	return operator.Controller{
+	c := operator.Controller{
 		Name: t.options.Turn.Controller,
 		Kinds: []operator.Kind{
 			{Object: &gatewayv1.GatewayClass{}, List: &gatewayv1.GatewayClassList{}},
@@ -95,6 +95,10 @@ func (t *Turn) Controller() operator.Controller {
 		Publisher:  t.publisher,
 		Everywhere: true,
 	}
+	if t.options.Turn.Legacy {
+		c.Owned = append(c.Owned, operator.Kind{Object: &corev1.ConfigMap{}, List: &corev1.ConfigMapList{}})
+	}
+	return c
 }
 
 // Samples are the counters of the controller and of its discovery service.
@@ -131,6 +135,9 @@ func (t *Turn) translate(w *world.World) operator.Result {
 		out.Objects = append(out.Objects, o)
 	}
 	for _, o := range result.DaemonSets {
+		out.Objects = append(out.Objects, o)
+	}
+	for _, o := range result.ConfigMaps {
 		out.Objects = append(out.Objects, o)
 	}
 	for _, o := range result.Stay {

@@ -25,7 +25,7 @@ func worldOf(w *world.World) *turn.World {
 		Configs: all[*stunnerv1.GatewayConfig](w), Dataplanes: all[*stunnerv1.Dataplane](w), Routes: all[*stunnerv1.UDPRoute](w), StaticServices: all[*stunnerv1.StaticService](w),
 		Services: all[*corev1.Service](w), Slices: all[*discoveryv1.EndpointSlice](w), Secrets: all[*corev1.Secret](w),
 		Namespaces: all[*corev1.Namespace](w), Nodes: all[*corev1.Node](w),
-		Deployments: all[*appsv1.Deployment](w), DaemonSets: all[*appsv1.DaemonSet](w), Grants: grants(w),
+		Deployments: all[*appsv1.Deployment](w), DaemonSets: all[*appsv1.DaemonSet](w), ConfigMaps: all[*corev1.ConfigMap](w), Grants: grants(w),
 	}
 	return read
 }

@@ -29,6 +29,9 @@ func Apply(w *turn.World, r *turn.Result) {
 		created.Status.NumberAvailable = 1
 		put(&w.DaemonSets, created)
 	}
+	for _, o := range r.ConfigMaps {
+		put(&w.ConfigMaps, o.DeepCopy())
+	}
 	for _, o := range r.Classes {
 		put(&w.Classes, o)
 	}

@@ -84,6 +84,8 @@ func list(w *turn.World, head metav1.TypeMeta) any {
 		return &w.Slices
 	case "apps/v1 Deployment":
 		return &w.Deployments
+	case "v1 ConfigMap":
+		return &w.ConfigMaps
 	case "apps/v1 DaemonSet":
 		return &w.DaemonSets
 	}
