@@ -30,12 +30,14 @@ l4:
   loadBalancer: {enabled: true, interfaces: [outside, pods], hook: tcx, source: "https://` + operatorPod + `:13479"}
 `
 
+const l4Token = "a-token-of-sixteen-characters"
+
 // l4Secrets are those that the values name.
 func l4Secrets(t *testing.T) []byte {
 	t.Helper()
 	text, err := kubelab.TLSSecret("l4-tls", &x509.Certificate{SerialNumber: big.NewInt(1), IPAddresses: []net.IP{net.ParseIP(operatorPod)}, IsCA: true, BasicConstraintsValid: true})
 	clitest.Must(t, err)
-	return []byte(text + "---\napiVersion: v1\nkind: Secret\nmetadata: {name: l4-token}\nstringData: {token: a-token-of-sixteen-characters}\n")
+	return []byte(text + "---\napiVersion: v1\nkind: Secret\nmetadata: {name: l4-token}\nstringData: {token: " + l4Token + "}\n")
 }
 
 // l4Objects are servers behind a Gateway and behind a Service of type LoadBalancer.

@@ -33,6 +33,7 @@ import (
 const (
 	clientAddress = kubelab.ClientAddress
 	operatorPod   = kubelab.FirstPod // the first slot, which the operator takes
+	authKey       = "key-of-the-application"
 )
 
 // turnCluster is a cluster with the operator of the chart.
@@ -71,7 +72,7 @@ auth: {enabled: true, keySecret: auth-key}
 `+l4Values), 0o600))
 	chart := tool(t, "render", "-chart", absolute(t, "deploy/operator"), "-values", values, "-name", "weir-operator", "-namespace", "weir-system")
 	clitest.Must(t, plane.Apply("", []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: weir-system}\n"), false))
-	clitest.Must(t, plane.Apply("weir-system", []byte("apiVersion: v1\nkind: Secret\nmetadata: {name: auth-key}\nstringData: {key: key-of-the-application}\n"), false))
+	clitest.Must(t, plane.Apply("weir-system", []byte("apiVersion: v1\nkind: Secret\nmetadata: {name: auth-key}\nstringData: {key: "+authKey+"}\n"), false))
 	clitest.Must(t, plane.Apply("weir-system", l4Secrets(t), false))
 	clitest.Must(t, plane.Apply("weir-system", []byte(chart), false))
 	c.chart = chart
@@ -244,39 +245,54 @@ func TestRootTurnOperator(t *testing.T) {
 	}
 	c.credentials("pass-1")
 	c.looksUp()
+	c.browse()
+	c.measures()
 	c.hostile()
 	c.roll()
 	c.scale()
 	c.rotate()
 	c.wrong()
+	c.keepsSecrets()
 	c.layer4()
 	c.remove()
+	c.stunnerd()
 	c.access()
 }
 
-// credentials are what an application gets of the authentication service: those that the gateway takes, and none without the key.
-func (c *turnCluster) credentials(password string) {
+// ask requests something of the authentication service, as an application in the cluster does.
+func (c *turnCluster) ask(query string) (status int, text string) {
 	c.t.Helper()
-	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (connection net.Conn, err error) {
+	return c.get("http://" + operatorPod + ":8088" + query)
+}
+
+// get requests a page from the network of the Pods.
+func (c *turnCluster) get(url string) (status int, text string) {
+	c.t.Helper()
+	client := http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(_ context.Context, _, address string) (connection net.Conn, err error) {
 		err = c.client.Do(func() (err error) {
-			connection, err = net.DialTimeout("tcp", operatorPod+":8088", 10*time.Second)
+			connection, err = net.DialTimeout("tcp", address, 10*time.Second)
 			return err
 		})
 		return connection, err
 	}}}
-	get := func(key string) (status int, text string) {
-		response, err := client.Get("http://" + operatorPod + ":8088/?service=turn&namespace=media&gateway=udp-gateway&key=" + key)
-		clitest.Must(c.t, err)
-		defer response.Body.Close()
-		body, err := io.ReadAll(response.Body)
-		clitest.Must(c.t, err)
-		return response.StatusCode, string(body)
-	}
-	if status, text := get("wrong"); status != http.StatusForbidden || strings.Contains(text, password) {
+	response, err := client.Get(url)
+	clitest.Must(c.t, err)
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	clitest.Must(c.t, err)
+	return response.StatusCode, string(body)
+}
+
+const askedGateway = "/?service=turn&namespace=media&gateway=udp-gateway&key="
+
+// credentials are what an application gets of the authentication service: those that the gateway takes, and none without the key.
+func (c *turnCluster) credentials(password string) {
+	c.t.Helper()
+	if status, text := c.ask(askedGateway + "wrong"); status != http.StatusForbidden || strings.Contains(text, password) {
 		c.t.Errorf("without the key: %d %s", status, text)
 	}
 	address := c.gateway("udp-gateway").Status.Addresses[0].Value
-	if status, text := get("key-of-the-application"); status != http.StatusOK || !strings.Contains(text, password) || !strings.Contains(text, address) {
+	if status, text := c.ask(askedGateway + authKey); status != http.StatusOK || !strings.Contains(text, password) || !strings.Contains(text, address) {
 		c.t.Errorf("credentials: %d %s", status, text)
 	}
 }
