@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -30,23 +29,9 @@ func TestRootKubeDemo(t *testing.T) {
 	}
 	root, err := filepath.Abs("../..")
 	clitest.Must(t, err)
-	directory := t.TempDir()
-	weir, deploy, page := filepath.Join(directory, "weir"), filepath.Join(directory, "deploy"), filepath.Join(directory, "page.html")
-	for _, c := range []struct {
-		environment string
-		args        []string
-	}{
-		{"CGO_ENABLED=0", []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", weir, "../weir"}},
-		{"", []string{"build", "-C", filepath.Join(root, "tools/deploy"), "-buildvcs=false", "-o", deploy, "."}}, // as other tests build it
-	} {
-		cmd := exec.CommandContext(t.Context(), "go", c.args...)
-		cmd.Env = append(os.Environ(), c.environment)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-	}
+	page := filepath.Join(t.TempDir(), "page.html")
 	var out bytes.Buffer
-	err = run(t.Context(), []string{"-weir", weir, "-deploy", deploy, "-root", root, "-clients", "10", "-calm", "200ms", "-report", page}, &out)
+	err = run(t.Context(), []string{"-weir", netlabtest.Weir(t), "-deploy", netlabtest.DeployTool(t), "-root", root, "-clients", "10", "-calm", "200ms", "-report", page}, &out)
 	t.Log(out.String())
 	if err != nil || !strings.Contains(out.String(), "Lost: 0 of 10 DTLS sessions, 0 of 10 TURN allocations") {
 		t.Fatal(err)

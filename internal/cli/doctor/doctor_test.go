@@ -406,7 +406,7 @@ func TestRootDoctorFindsSilentVeth(t *testing.T) {
 
 func TestDoctorMistakes(t *testing.T) {
 	for line, want := range map[string]string{
-		"doctor --datapath udp":     "nfqueue or ebpf",
+		"doctor --datapath xdp":     "nfqueue, ebpf or udp",
 		"doctor --queue x":          "--queue",
 		"doctor -c no-such.yaml":    "no-such.yaml",
 		"doctor -c ../../../go.mod": "go.mod",

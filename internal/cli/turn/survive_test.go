@@ -205,9 +205,7 @@ func TestTurnSurvivesUpgrade(t *testing.T) {
 	dir := t.TempDir()
 	binary, other := filepath.Join(dir, "weir"), filepath.Join(dir, "weir.next")
 	copyFile(t, os.Args[0], binary)
-	if out, err := exec.Command("go", "build", "-o", other, "github.com/weir-lb/weir/cmd/weir").CombinedOutput(); err != nil {
-		t.Fatalf("build weir: %v\n%s", err, out)
-	}
+	copyFile(t, netlabtest.Weir(t), other)
 	g := startGateway(t, binary, config, server)
 	fs := newTurnFlows(t, server, survivors, flowInterval)
 	fs.goOn()

@@ -30,7 +30,7 @@ var update = flag.Bool("update", false, "write the manifests that are rendered f
 // tool runs a command of the module tools/deploy.
 func tool(t *testing.T, args ...string) string {
 	t.Helper()
-	return run(t, nil, "go", append([]string{"run", "-C", filepath.Join(root, "tools/deploy"), "-buildvcs=false", "."}, args...)...)
+	return run(t, nil, netlabtest.DeployTool(t), args...)
 }
 
 func absolute(t *testing.T, path string) string {
@@ -134,7 +134,7 @@ func each(t *testing.T, from io.Reader, visit func(*tar.Header, []byte)) {
 func TestRootImage(t *testing.T) {
 	clitest.TakesSeconds(t)
 	netlabtest.Root(t)
-	binary := build(t)
+	binary := netlabtest.Weir(t)
 	first, second := writeImage(t, binary), writeImage(t, binary)
 	one, err := os.ReadFile(first)
 	clitest.Must(t, err)
@@ -177,7 +177,7 @@ func TestChartRefusesWrongValues(t *testing.T) {
 	} {
 		file := filepath.Join(t.TempDir(), "values.yaml")
 		clitest.Must(t, os.WriteFile(file, []byte(values), 0o600))
-		out, err := exec.CommandContext(t.Context(), "go", "run", "-C", filepath.Join(root, "tools/deploy"), "-buildvcs=false", ".", "render", "-chart", absolute(t, "deploy/operator"), "-values", file).CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), netlabtest.DeployTool(t), "render", "-chart", absolute(t, "deploy/operator"), "-values", file).CombinedOutput()
 		if err == nil || !strings.Contains(string(out), want) {
 			t.Errorf("%s: %v %s", values, err, out)
 		}

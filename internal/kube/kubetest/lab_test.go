@@ -31,14 +31,6 @@ func network(t *testing.T) (lab *netlab.Lab, pods []kubetest.Slot) {
 	return lab, kubelab.Slots(lab, slots)
 }
 
-// build compiles the program that images contain.
-func build(t *testing.T) string {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), "weir")
-	run(t, []string{"CGO_ENABLED=0"}, "go", "build", "-C", root, "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", binary, "./cmd/weir")
-	return binary
-}
-
 // image is the unpacked image of this source, made once for all tests.
 func image(t *testing.T) string {
 	t.Helper()
@@ -47,7 +39,7 @@ func image(t *testing.T) string {
 		built.scratch, err = scratch.New() // outlives the test that makes it
 		clitest.Must(t, err)
 		built.directory = filepath.Join(built.scratch.Path, "image")
-		clitest.Must(t, os.Rename(unpack(t, writeImage(t, build(t))), built.directory))
+		clitest.Must(t, os.Rename(unpack(t, writeImage(t, netlabtest.Weir(t))), built.directory))
 	})
 	return built.directory
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -94,22 +93,12 @@ func TestLateEventsProlongTheHold(t *testing.T) {
 	at(21, 8)
 }
 
-// weirBinary builds the program that is measured.
-func weirBinary(t *testing.T) string {
-	t.Helper()
-	name := filepath.Join(t.TempDir(), "weir")
-	if out, err := exec.Command("go", "build", "-o", name, "github.com/weir-lb/weir/cmd/weir").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return name
-}
-
 // A backend is killed and the balancer too, which comes back: the backend's connections move, no others are lost.
 func TestRootConnectionsSurviveTheBalancer(t *testing.T) {
 	t.Parallel()
 	netlabtest.Root(t)
 	netlabtest.Tools(t, "iptables", "ip6tables")
-	binary := weirBinary(t)
+	binary := netlabtest.Weir(t)
 	for _, path := range []string{"tcx", "nfqueue"} {
 		t.Run(path, func(t *testing.T) {
 			t.Parallel()
