@@ -9,7 +9,7 @@ import (
 // check returns errors of this document, or nil; it is not called if the text is not YAML. Left out is what may follow from
 // the errors that are known: errors of the same value, of its mapping, and of keys that are missing while an unknown one is there.
 func (d *Document) Also(err error, check func() error) error {
-	if err == nil || len(d.positions) == 0 {
+	if err == nil || len(d.positions()) == 0 {
 		return err
 	}
 	all := flat(err)
@@ -42,7 +42,7 @@ func (d *Document) followsFrom(others []error, later *Error) bool {
 			return true
 		}
 		mapping := parent(first.Path)
-		_, present := d.positions[later.Path]
+		_, present := d.positions()[later.Path]
 		switch {
 		case below(first.Path, later.Path), below(later.Path, first.Path): // the same value, one inside of it, or one around it
 			return true

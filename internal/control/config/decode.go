@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/goccy/go-yaml/ast"
 )
@@ -39,13 +40,33 @@ func DecodeForeign[T any](name string, text []byte) (value T, document *Document
 
 func decodeWith[T any](d *decoder, name string, text []byte) (T, error) {
 	var value T
-	d.document, d.root = &Document{file: name, positions: map[string]Position{}}, reflect.TypeFor[T]()
+	d.document, d.root = &Document{file: name, at: map[string]Position{}}, reflect.TypeFor[T]()
 	root, err := parse(name, text)
 	if err != nil {
 		return value, err
 	}
+	if !d.foreign {
+		plain := &decoder{plain: true, document: d.document, root: d.root}
+		if plain.keep(plain.decode(root, reflect.ValueOf(&value).Elem(), "", 0)); len(plain.wrong) == 0 {
+			d.document.find = positionsOf[T](name, slices.Clone(text))
+			return value, nil
+		}
+		value = *new(T)
+	}
 	d.keep(d.decode(root, reflect.ValueOf(&value).Elem(), "", 0))
 	return value, OneOf(d.wrong)
+}
+
+// positionsOf returns what finds the positions in a document that has been read without an error.
+func positionsOf[T any](name string, text []byte) func() map[string]Position {
+	return func() map[string]Position {
+		var value T
+		d := &decoder{document: &Document{file: name, at: map[string]Position{}}, root: reflect.TypeFor[T]()}
+		if root, err := parse(name, text); err == nil {
+			d.keep(d.decode(root, reflect.ValueOf(&value).Elem(), "", 0))
+		}
+		return d.document.at
+	}
 }
 
 // Keys returns the keys of a document's outermost mapping, to distinguish formats. For text that is no mapping it returns
@@ -82,6 +103,7 @@ type decoder struct {
 	wrong    []error
 	long     bool // the value being decoded may be longer than maxValue
 	foreign  bool // as DecodeForeign
+	plain    bool // no paths and no positions: it only matters whether there is an error
 	warnings []string
 	warned   int // includes warnings beyond maxWarnings
 }
@@ -122,8 +144,8 @@ func (d *decoder) decode(node ast.Node, to reflect.Value, path string, depth int
 	case *ast.NullNode, nil:
 		return d.fail(node, path, "there is no value; write %s or remove the key", describe(to.Type()))
 	}
-	if _, ok := d.document.positions[path]; !ok {
-		d.document.positions[path] = positionOf(node)
+	if _, ok := d.document.at[path]; !d.plain && !ok {
+		d.document.at[path] = positionOf(node)
 	}
 	if to.Kind() == reflect.Pointer {
 		to.Set(reflect.New(to.Type().Elem()))
@@ -155,14 +177,14 @@ func (d *decoder) pairs(node ast.Node, to reflect.Type, path string) ([]*ast.Map
 	default:
 		return nil, d.fail(node, path, "not a mapping; write %s", describe(to))
 	}
-	seen := map[string]int{}
+	seen := make(map[string]int, len(values))
 	for _, pair := range values {
 		key, ok := keyText(pair)
 		if !ok {
 			return nil, d.fail(pair.Key, path, "the key is no plain word; write a name such as those in the examples")
 		}
 		if line, ok := seen[key]; ok {
-			d.keep(d.fail(pair.Key, join(path, key), "duplicate key, first on line %d; remove one of them", line))
+			d.keep(d.fail(pair.Key, d.join(path, key), "duplicate key, first on line %d; remove one of them", line))
 		}
 		if len(key) > 256 {
 			return nil, d.fail(pair.Key, path, "a key of %d bytes; see the examples for the keys there are", len(key))
@@ -186,7 +208,7 @@ func (d *decoder) structure(node ast.Node, to reflect.Value, path string, depth 
 		if d.foreign {
 			key = fieldNamed(key, fields)
 		}
-		at := join(path, key)
+		at := d.join(path, key)
 		known, ok := fields[key]
 		if !ok {
 			d.keep(&Error{File: d.document.file, Position: positionOf(pair.Key), Path: at, Message: "unknown key; " + d.suggest(path, key, fields), unknown: true})
@@ -258,7 +280,7 @@ func (d *decoder) mapping(node ast.Node, to reflect.Value, path string, depth in
 	to.Set(reflect.MakeMapWithSize(to.Type(), len(values)))
 	for _, pair := range values {
 		key, _ := keyText(pair)
-		at := join(path, key)
+		at := d.join(path, key)
 		d.note(at, pair)
 		value := reflect.New(to.Type().Elem()).Elem()
 		d.keep(d.decode(pair.Value, value, at, depth+1))
@@ -274,18 +296,25 @@ func (d *decoder) sequence(node ast.Node, to reflect.Value, path string, depth i
 	}
 	to.Set(reflect.MakeSlice(to.Type(), len(n.Values), len(n.Values)))
 	for i, item := range n.Values {
-		d.keep(d.decode(item, to.Index(i), fmt.Sprintf("%s[%d]", path, i), depth+1))
+		at := ""
+		if !d.plain {
+			at = fmt.Sprintf("%s[%d]", path, i)
+		}
+		d.keep(d.decode(item, to.Index(i), at, depth+1))
 	}
 	return nil
 }
 
 // note records the position of a key's value: of a scalar its own, of anything larger that of its key.
 func (d *decoder) note(path string, pair *ast.MappingValueNode) {
-	if _, ok := pair.Value.(ast.ScalarNode); ok {
-		d.document.positions[path] = positionOf(pair.Value)
+	if d.plain {
 		return
 	}
-	d.document.positions[path] = positionOf(pair.Key)
+	if _, ok := pair.Value.(ast.ScalarNode); ok {
+		d.document.at[path] = positionOf(pair.Value)
+		return
+	}
+	d.document.at[path] = positionOf(pair.Key)
 }
 
 // field is a struct's field as its tag describes it.
@@ -294,8 +323,14 @@ type field struct {
 	null, long bool
 }
 
-// fieldsOf maps keys to fields.
+// knownFields are the results of fieldsOf, by type. There are as many as there are types in the code.
+var knownFields sync.Map
+
+// fieldsOf maps keys to fields. The map is shared.
 func fieldsOf(t reflect.Type) map[string]field {
+	if known, ok := knownFields.Load(t); ok {
+		return known.(map[string]field)
+	}
 	fields := map[string]field{}
 	for i := range t.NumField() {
 		key, options, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
@@ -304,7 +339,15 @@ func fieldsOf(t reflect.Type) map[string]field {
 			fields[key] = field{index: i, null: slices.Contains(list, "null"), long: slices.Contains(list, "long")}
 		}
 	}
+	knownFields.Store(t, fields)
 	return fields
+}
+
+func (d *decoder) join(path, key string) string {
+	if d.plain {
+		return ""
+	}
+	return join(path, key)
 }
 
 func join(path, key string) string {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/weir-lb/weir/internal/keyerror"
 )
@@ -51,10 +52,23 @@ func OneOf(all []error) error {
 	}
 }
 
-// Document records where each value of a decoded document is.
+// Document knows where each value of a decoded document is.
 type Document struct {
-	file      string
-	positions map[string]Position
+	file string
+	once sync.Once
+	find func() map[string]Position // nil: positions are there
+	at   map[string]Position
+}
+
+// positions are by path. A document without errors is seldom asked for one, and a large one has many: they are found when they are
+// needed first.
+func (d *Document) positions() map[string]Position {
+	d.once.Do(func() {
+		if d.find != nil {
+			d.at, d.find = d.find(), nil
+		}
+	})
+	return d.at
 }
 
 // File is the name given to Decode.
@@ -62,8 +76,8 @@ func (d *Document) File() string { return d.file }
 
 // Position returns the position of a path; for a path that the document does not have, that of its nearest ancestor.
 func (d *Document) Position(path string) Position {
-	for {
-		if p, ok := d.positions[path]; ok {
+	for positions := d.positions(); ; {
+		if p, ok := positions[path]; ok {
 			return p
 		}
 		if path == "" {

@@ -42,9 +42,9 @@ func asYAML(text string) (ast.Node, error) {
 
 // decoded is what a document's nodes mean, with the positions of its values and its errors.
 func decoded(root ast.Node) (value jsonDocument, positions map[string]Position, err error) {
-	d := &decoder{document: &Document{file: "f", positions: map[string]Position{}}, root: reflect.TypeFor[jsonDocument]()}
+	d := &decoder{document: &Document{file: "f", at: map[string]Position{}}, root: reflect.TypeFor[jsonDocument]()}
 	d.keep(d.decode(root, reflect.ValueOf(&value).Elem(), "", 0))
-	return value, d.document.positions, OneOf(d.wrong)
+	return value, d.document.at, OneOf(d.wrong)
 }
 
 // What the reader of JSON takes means the same as read by the parser of YAML: the value, where each part of it is, and the errors.

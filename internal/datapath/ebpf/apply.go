@@ -2,7 +2,6 @@ package ebpf
 
 import (
 	"fmt"
-	stdmaps "maps"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -46,7 +45,9 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 	c.retire(old)
 	d.snapshot = s
 	d.watchHops()
-	d.store.ReleaseNeighbours(d.links, d.hops.Uses)
+	if d.hops.Freed() {
+		d.store.ReleaseNeighbours(d.links, d.hops.Uses)
+	}
 	if d.inPlace {
 		return nil
 	}
@@ -65,6 +66,7 @@ type change struct {
 	services map[string]*maps.Service // of the snapshot, by name
 	snat     []netip.Addr
 	index    *maps.VIPs
+	retired  []uint16 // slots of backends that are gone
 	undos    []func()
 }
 
@@ -143,8 +145,12 @@ func (c *change) makeMaglev(s *maps.Service) (err error) {
 	if len(s.Spec.Maglev) == 0 {
 		return nil
 	}
-	table := maps.MaglevTable(s.Spec, s.Slots)
 	old := c.st.inForce[s.Spec.Name]
+	if old != nil && sameMaglev(old, s) {
+		s.Maglev = old.Maglev
+		return nil
+	}
+	table := maps.MaglevTable(s.Spec, s.Slots)
 	if old != nil && len(old.Spec.Maglev) == len(table) && slices.Equal(c.st.maglev.Of(old.Maglev)[:len(table)], table) {
 		s.Maglev = old.Maglev
 		return nil
@@ -155,6 +161,12 @@ func (c *change) makeMaglev(s *maps.Service) (err error) {
 	c.onUndo(func() { c.st.maglev.Give(s.Maglev) })
 	copy(c.st.maglev.Of(s.Maglev), table)
 	return nil
+}
+
+// sameMaglev reports whether two services share their table, and what it stands for.
+func sameMaglev(a, b *maps.Service) bool {
+	return len(a.Spec.Maglev) == len(b.Spec.Maglev) && &a.Spec.Maglev[0] == &b.Spec.Maglev[0] && slices.Equal(a.Slots, b.Slots) &&
+		slices.EqualFunc(a.Spec.Backends, b.Spec.Backends, func(a, b *lb.Backend) bool { return a.Action == b.Action })
 }
 
 // makeOwners writes the tables of owner ids, one for the layouts that have the same.
@@ -213,24 +225,29 @@ func (c *change) addSNAT(service *lb.Service) error {
 func (c *change) indexVIPs() (err error) {
 	last := c.st.lastSet
 	number := func(s *lb.Service) uint16 { return c.services[s.Name].Number }
-	if c.index, err = maps.IndexVIPs(c.snapshot, number, c.t.Sizes.VIPs, &last); err != nil {
+	if c.index, err = maps.IndexVIPs(c.snapshot, number, c.t.Sizes.VIPs, &last, c.st.mult); err != nil {
 		return err
 	}
-	c.st.lastSet = last
+	c.st.lastSet, c.st.mult = last, c.index.Generation.Mult
 	return nil
 }
 
 // writeServices fills the generation's half of the map of services.
 func (c *change) writeServices() error {
+	written := c.st.generations[c.number].services
 	for _, s := range c.services {
 		snat := 0
 		if s.Spec.SNAT != nil {
 			snat = indexOfRun(c.snat, s.Spec.SNAT.Addresses)
 		}
 		r := c.t.ServiceRecord(s, c.d.clock, c.d.source(s.Spec, false), c.d.source(s.Spec, true), snat)
+		if written[s.Number] == r {
+			continue
+		}
 		if err := c.t.Put(bpf.MapServices, c.number*bpf.MaxServices+uint32(s.Number), r); err != nil {
 			return fmt.Errorf("service %q: %w", s.Spec.Name, err)
 		}
+		written[s.Number] = r
 	}
 	return nil
 }
@@ -238,25 +255,26 @@ func (c *change) writeServices() error {
 // writeVIPs fills the generation's half of the map of VIPs. It is not undone: no program reads it, and the next change knows
 // what is there.
 func (c *change) writeVIPs() error {
-	before := c.st.generations[c.number].vips
+	g := &c.st.generations[c.number]
 	first := c.number * uint32(c.t.Sizes.VIPs)
-	for record := range before {
+	for record := range g.vips {
 		if _, ok := c.index.Records[record]; !ok {
 			if err := c.t.Put(bpf.MapVips, first+record, bpf.Vip{}); err != nil {
 				return fmt.Errorf("clear a VIP: %w", err)
 			}
-			delete(before, record)
+			delete(g.vips, record)
 		}
 	}
-	there := stdmaps.Clone(c.index.Records)
-	stdmaps.Copy(there, before)
-	c.st.generations[c.number].vips = there
 	for record, v := range c.index.Records {
+		if g.vips[record] == v {
+			continue
+		}
 		if err := c.t.Put(bpf.MapVips, first+record, v); err != nil {
 			return fmt.Errorf("VIP: %w", err)
 		}
+		g.vips[record] = v
 	}
-	c.st.generations[c.number] = generation{vips: c.index.Records, ports: c.index.Ports, ranges: c.index.Ranges}
+	g.ports, g.ranges, g.outbounds = c.index.Ports, c.index.Ranges, nil
 	return nil
 }
 
@@ -280,9 +298,10 @@ func (c *change) writeNATBackends() error {
 	for a := range natBackends(c.snapshot) {
 		c.index.AddNATBackend(a)
 		key := bpf.Addr{Word: maps.AddressWords(a)}
-		if !c.st.natBackends[a] {
-			c.onUndo(func() { c.t.Maps[bpf.MapNatBackends].Delete(key) })
+		if c.st.natBackends[a] {
+			continue
 		}
+		c.onUndo(func() { c.t.Maps[bpf.MapNatBackends].Delete(key) })
 		if err := c.t.Put(bpf.MapNatBackends, key, uint32(1)); err != nil {
 			return fmt.Errorf("backend address %s: %w", a, err)
 		}
@@ -355,6 +374,7 @@ func (c *change) retire(old map[string]*maps.Service) {
 	for name, s := range old {
 		c.retireService(s, c.services[name], used)
 	}
+	c.t.ForgetSlots(c.retired)
 	now := natBackends(c.snapshot)
 	for a := range c.st.natBackends {
 		if !now[a] {
@@ -382,6 +402,7 @@ func (c *change) retireService(s, successor *maps.Service, used map[maps.Identit
 			delete(c.st.backends, s.Slots[i])
 			c.t.RetireBackend(s.Slots[i])
 			c.st.slots.Give(id)
+			c.retired = append(c.retired, s.Slots[i])
 		}
 	}
 	if successor == nil {

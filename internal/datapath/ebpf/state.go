@@ -18,6 +18,7 @@ type state struct {
 	active      uint32 // the generation that programs read, 0 or 1
 	generations [2]generation
 	lastSet     uint32       // last number given to a prefix with many ports, or to a set of outbounds
+	mult        [3]uint64    // of the last index of VIPs: where the hash stays, so do most of its records
 	snat        []netip.Addr // never moved, so that entries can name them by index
 	inForce     map[string]*maps.Service
 	natBackends map[netip.Addr]bool      // addresses whose packets may be replies
@@ -27,14 +28,20 @@ type state struct {
 
 // generation is what one of the two generations has in maps that both share.
 type generation struct {
-	vips      map[uint32]bpf.Vip // by record in its half of the map
+	services  map[uint16]bpf.Service // by number, as they are in its half of the map; those that were read back are not here
+	vips      map[uint32]bpf.Vip     // by record in its half of the map
 	ports     map[bpf.VportKey]uint16
 	ranges    map[bpf.VipRangesKey]bpf.VipRanges
 	outbounds map[bpf.OutboundKey]bpf.Outbound // flows of backends
 }
 
 func newState(t *maps.Tables) state {
+	var none [2]generation
+	for i := range none {
+		none[i] = generation{services: map[uint16]bpf.Service{}, vips: map[uint32]bpf.Vip{}}
+	}
 	return state{
+		generations: none,
 		services:    maps.NewNumbers[string]("services", 1, bpf.MaxServices),
 		slots:       maps.NewNumbers[maps.Identity]("backends", 0, bpf.SlotReject),
 		maglev:      maps.NewRanges(t.Maglev),

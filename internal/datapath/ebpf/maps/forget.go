@@ -6,14 +6,21 @@ import (
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 )
 
-// ForgetSlot lets the flows of a backend slot expire whose backend is gone, so that
-// its epoch can wrap without ever meeting one of them.
-func (t *Tables) ForgetSlot(backend uint16) {
+// ForgetSlots lets the flows of backend slots expire whose backends are gone, so that their epochs can wrap without ever meeting
+// one of them. It goes over the whole table once, however many slots there are.
+func (t *Tables) ForgetSlots(backends []uint16) {
+	if len(backends) == 0 {
+		return
+	}
+	var gone [1 << 16 / 64]uint64
+	for _, backend := range backends {
+		gone[backend/64] |= 1 << (backend % 64)
+	}
 	for i := range t.Flows {
 		for w := range t.Flows[i].Slots {
 			slot := &t.Flows[i].Slots[w]
 			meta := atomic.LoadUint64(&slot.Meta)
-			if uint16(meta) == backend && meta>>bpf.ExpiryShift != 0 && atomic.LoadUint64(&slot.Fingerprint) > bpf.FingerprintBusy {
+			if backend := uint16(meta); gone[backend/64]>>(backend%64)&1 != 0 && meta>>bpf.ExpiryShift != 0 && atomic.LoadUint64(&slot.Fingerprint) > bpf.FingerprintBusy {
 				t.ForgetFlow(i*bpf.BucketSlots+w, meta)
 			}
 		}

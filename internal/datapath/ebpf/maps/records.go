@@ -108,10 +108,14 @@ func (t *Tables) SetHop(record int, h nexthop.Hop) {
 	if h.State == nexthop.Unknown && r.Hop[r.Cur&1].State == bpf.HopReady {
 		return // being requested again, as after a restart: the last answer serves until there is another
 	}
-	next := 1 - r.Cur&1
-	r.Hop[next] = bpf.NextHop{
+	hop := bpf.NextHop{
 		Dmac: h.Link, Smac: h.From, Ifindex: uint32(h.IfIndex), Mtu: mtuOf(h.MTU), State: uint8(h.State),
 	}
+	if hop == r.Hop[r.Cur&1] {
+		return
+	}
+	next := 1 - r.Cur&1
+	r.Hop[next] = hop
 	StoreByte(&r.Cur, next)
 }
 
@@ -151,12 +155,11 @@ func (t *Tables) UpdateBackend(slot uint16, b *lb.Backend, service uint16) {
 	}
 }
 
-// RetireBackend makes every entry of a slot stale.
+// RetireBackend makes every entry of a slot stale. ForgetSlots comes after it.
 func (t *Tables) RetireBackend(slot uint16) {
 	for family := range 2 {
 		r := &t.Backends[2*int(slot)+family]
 		r.Epoch++ // first: a process that ends in between is not seen to have finished
 		r.State = uint8(lb.Down)
 	}
-	t.ForgetSlot(slot)
 }

@@ -27,8 +27,8 @@ type prefixPorts struct {
 
 // IndexVIPs indexes the VIPs of a snapshot. number gives a service its stable
 // number; lastSet is the last number given to a prefix with many ports, and is
-// advanced.
-func IndexVIPs(s *lb.Snapshot, number func(*lb.Service) uint16, size int, lastSet *uint32) (*VIPs, error) {
+// advanced. mult are the factors of the hash to begin with; zero: random ones.
+func IndexVIPs(s *lb.Snapshot, number func(*lb.Service) uint16, size int, lastSet *uint32, mult [3]uint64) (*VIPs, error) {
 	t := &VIPs{Ports: map[bpf.VportKey]uint16{}, Ranges: map[bpf.VipRangesKey]bpf.VipRanges{}}
 	prefixes := map[netip.Prefix]*prefixPorts{}
 	var order []*prefixPorts
@@ -56,6 +56,10 @@ func IndexVIPs(s *lb.Snapshot, number func(*lb.Service) uint16, size int, lastSe
 	// A random hash until no one is too far from its home; at the load that
 	// Compile allows, the first one nearly always does.
 	for range 100 {
+		if t.Generation.Mult = mult; mult != [3]uint64{} && t.fit(records, size) {
+			return t, nil
+		}
+		mult = [3]uint64{}
 		for i := range t.Generation.Mult {
 			t.Generation.Mult[i] = rand.Uint64() | 1
 		}

@@ -95,7 +95,9 @@ func (t *Table) follow(ctx context.Context) (lost error, err error) {
 		return nil, err
 	}
 	t.followed.Store(true)
-	t.refresh(true) // what changed before the subscriptions
+	t.following.Store(true)
+	defer t.following.Store(false)
+	t.refresh(allRoutes, true) // what changed before the subscriptions
 	t.pathsChanged()
 	ticker := time.NewTicker(Retry)
 	defer ticker.Stop()
@@ -110,7 +112,7 @@ func (t *Table) follow(ctx context.Context) (lost error, err error) {
 		case _, open = <-e.links:
 		case <-t.changed:
 		case <-ticker.C:
-			t.refresh(false)
+			t.refresh(t.someRoutes(), false)
 			continue
 		}
 		if open {
@@ -125,10 +127,12 @@ func (t *Table) follow(ctx context.Context) (lost error, err error) {
 			}
 			return lost, nil
 		}
-		t.refresh(true)
-		if paths {
-			t.pathsChanged()
+		if !paths {
+			t.refresh(noRoutes, true)
+			continue
 		}
+		t.refresh(allRoutes, true)
+		t.pathsChanged()
 	}
 }
 

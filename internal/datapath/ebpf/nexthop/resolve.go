@@ -9,20 +9,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func (t *Table) refresh(event bool) {
+// Which routes a pass over what is watched looks up: those of all addresses, of none, or of one in so many. The others stay as
+// they were; their neighbours are looked up in any case.
+const (
+	noRoutes  = 0
+	allRoutes = 1
+)
+
+// routesAtOnce is of how many addresses the routes are looked up by the clock. Events tell of all changes of routes and links, but not
+// of those of rules or path MTUs.
+const routesAtOnce = 1024
+
+// someRoutes is allRoutes where there are few.
+func (t *Table) someRoutes() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.seen = map[listing][]netlink.Neigh{}
-	defer func() { t.seen = nil }()
+	return max(1, (len(t.watched)+routesAtOnce-1)/routesAtOnce)
+}
+
+func (t *Table) refresh(routes int, event bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	defer t.beginLocked()()
+	t.passes++
 	for a, w := range t.watched {
-		hop := t.resolveLocked(a, w)
+		if routes != noRoutes && (t.passes+w.number)%routes == 0 {
+			w.path = t.pathLocked(a)
+		}
+		hop := t.resolveLocked(w)
 		if hop == w.hop {
 			continue
 		}
 		if hop.State != w.hop.State {
 			t.log.Info("next hop", "of", a, "state", hop.State.String(), "neighbour", hop.Neighbor)
 		}
-		w.hop = hop
+		t.setLocked(w, hop)
 		w.report(hop)
 	}
 	if event && t.onRoute != nil {
@@ -32,14 +53,32 @@ func (t *Table) refresh(event bool) {
 
 func (s State) String() string { return [...]string{"unknown", "ready", "failed"}[s] }
 
-// resolveLocked queries the kernel's routes and neighbours.
-func (t *Table) resolveLocked(a netip.Addr, w *watch) Hop {
+// beginLocked begins a pass, in which no link and no list of neighbours is read twice, and returns what ends it.
+func (t *Table) beginLocked() (end func()) {
+	t.seen, t.links = map[listing]map[netip.Addr]netlink.Neigh{}, map[int]netlink.Link{}
+	return func() { t.seen, t.links = nil, nil }
+}
+
+// linkLocked reads a link, once in each pass.
+func (t *Table) linkLocked(index int) (netlink.Link, error) {
+	if link, ok := t.links[index]; ok {
+		return link, nil
+	}
+	link, err := t.handle.LinkByIndex(index)
+	if err == nil {
+		t.links[index] = link
+	}
+	return link, err
+}
+
+// pathLocked queries the kernel's routes and links. Nothing is known of the neighbour yet.
+func (t *Table) pathLocked(a netip.Addr) Hop {
 	routes, err := t.handle.RouteGet(net.IP(a.AsSlice()))
 	if err != nil || len(routes) == 0 || routes[0].LinkIndex == 0 {
 		return Hop{State: Failed}
 	}
 	r := routes[0]
-	link, err := t.handle.LinkByIndex(r.LinkIndex)
+	link, err := t.linkLocked(r.LinkIndex)
 	if err != nil {
 		return Hop{State: Failed}
 	}
@@ -66,20 +105,37 @@ func (t *Table) resolveLocked(a netip.Addr, w *watch) Hop {
 		hop.State = Failed // a backend on this very machine: not by redirect
 		return hop
 	}
-	t.neighbour(&hop, w)
 	return hop
 }
 
-// neighbours lists those of an interface, once in each pass over what is watched.
-func (t *Table) neighbours(at listing) ([]netlink.Neigh, error) {
-	if list, ok := t.seen[at]; ok {
-		return list, nil
+// resolveLocked completes the path of a watch with its neighbour.
+func (t *Table) resolveLocked(w *watch) Hop {
+	hop := w.path
+	if hop.State != Failed {
+		t.neighbour(&hop, w)
+	}
+	return hop
+}
+
+// neighbours reads those of an interface, once in each pass over what is watched.
+func (t *Table) neighbours(at listing) map[netip.Addr]netlink.Neigh {
+	if all, ok := t.seen[at]; ok {
+		return all
 	}
 	list, err := t.handle.NeighList(at.index, at.family)
-	if err == nil && t.seen != nil {
-		t.seen[at] = list
+	if err != nil {
+		return nil
 	}
-	return list, err
+	all := make(map[netip.Addr]netlink.Neigh, len(list))
+	for i := range list {
+		if a, ok := netip.AddrFromSlice(list[i].IP); ok {
+			if _, twice := all[a.Unmap()]; !twice {
+				all[a.Unmap()] = list[i]
+			}
+		}
+	}
+	t.seen[at] = all
+	return all
 }
 
 // neighbour fills in the link address, and requests it where it is missing.
@@ -88,26 +144,18 @@ func (t *Table) neighbour(hop *Hop, w *watch) {
 	if hop.Neighbor.Is6() {
 		family = unix.AF_INET6
 	}
-	list, err := t.neighbours(listing{hop.IfIndex, family})
-	if err == nil {
-		for _, n := range list {
-			a, _ := netip.AddrFromSlice(n.IP)
-			if a.Unmap() != hop.Neighbor {
-				continue
+	if n, ok := t.neighbours(listing{hop.IfIndex, family})[hop.Neighbor]; ok {
+		switch {
+		case n.State&(unix.NUD_FAILED|unix.NUD_INCOMPLETE) != 0 || len(n.HardwareAddr) != 6:
+			if n.State&unix.NUD_FAILED != 0 {
+				hop.State = Failed
 			}
-			switch {
-			case n.State&(unix.NUD_FAILED|unix.NUD_INCOMPLETE) != 0 || len(n.HardwareAddr) != 6:
-				if n.State&unix.NUD_FAILED != 0 {
-					hop.State = Failed
-				}
-			default:
-				copy(hop.Link[:], n.HardwareAddr)
-				hop.State = Ready
-				if n.State&unix.NUD_PERMANENT != 0 || n.FlagsExt&netlink.NTF_EXT_MANAGED != 0 {
-					return
-				}
+		default:
+			copy(hop.Link[:], n.HardwareAddr)
+			hop.State = Ready
+			if n.State&unix.NUD_PERMANENT != 0 || n.FlagsExt&netlink.NTF_EXT_MANAGED != 0 {
+				return
 			}
-			break
 		}
 	}
 	if now := time.Now(); now.Sub(w.requested) >= Retry {

@@ -40,10 +40,16 @@ type Table struct {
 	namespace netns.NsHandle
 	buffer    int         // receiveBuffer, less in tests
 	followed  atomic.Bool // events were followed at least once
+	following atomic.Bool // events are followed now
 
 	mu      sync.Mutex
 	watched map[netip.Addr]*watch
-	seen    map[listing][]netlink.Neigh // neighbours read in the pass at hand
+	uses    map[use]int                              // how many of those go to a neighbour
+	freed   bool                                     // a neighbour may be used no more
+	passes  int                                      // over what is watched
+	named   int                                      // addresses so far
+	seen    map[listing]map[netip.Addr]netlink.Neigh // neighbours read in the pass at hand
+	links   map[int]netlink.Link                     // likewise
 	changed chan struct{}
 	onRoute func() // routes, neighbours or links changed
 	// onPath is onRoute without the changes of neighbours, which are much more frequent.
@@ -55,7 +61,15 @@ type Table struct {
 // listing identifies one list of neighbours.
 type listing struct{ index, family int }
 
+// use is a neighbour.
+type use struct {
+	index   int
+	address netip.Addr
+}
+
 type watch struct {
+	number    int // spreads the look-ups of routes over the passes
+	path      Hop // as hop, without the neighbour's state
 	hop       Hop
 	report    func(Hop)
 	requested time.Time // when the neighbour was last requested
@@ -75,7 +89,7 @@ func Open(log *slog.Logger) (*Table, error) {
 		h.Close()
 		return nil, fmt.Errorf("name the network namespace: %w", err)
 	}
-	return &Table{log: log, handle: h, namespace: ns, buffer: receiveBuffer, watched: map[netip.Addr]*watch{}, changed: make(chan struct{}, 1)}, nil
+	return &Table{log: log, handle: h, namespace: ns, buffer: receiveBuffer, watched: map[netip.Addr]*watch{}, uses: map[use]int{}, freed: true, changed: make(chan struct{}, 1)}, nil
 }
 
 // Close closes netlink.
@@ -110,35 +124,62 @@ func (t *Table) OnManage(f func(index int, address netip.Addr) error) {
 func (t *Table) Uses(index int, neighbour netip.Addr) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, w := range t.watched {
-		if w.hop.IfIndex == index && w.hop.Neighbor == neighbour {
-			return true
-		}
-	}
-	return false
+	return t.uses[use{index, neighbour}] > 0
 }
 
-// Watch resolves each address now and reports its hop at once and at every
-// change, one call at a time per address. Addresses watched before and not
-// named are forgotten.
+// Freed reports whether a neighbour may have come out of use since the last call, or since before the first.
+func (t *Table) Freed() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	freed := t.freed
+	t.freed = false
+	return freed
+}
+
+// setLocked sets the hop of a watch.
+func (t *Table) setLocked(w *watch, hop Hop) {
+	if hop.IfIndex != w.hop.IfIndex || hop.Neighbor != w.hop.Neighbor {
+		t.unuseLocked(w)
+		t.uses[use{hop.IfIndex, hop.Neighbor}]++
+	}
+	w.hop = hop
+}
+
+// unuseLocked takes what a watch uses from uses.
+func (t *Table) unuseLocked(w *watch) {
+	was := use{w.hop.IfIndex, w.hop.Neighbor}
+	if t.uses[was]--; t.uses[was] <= 0 {
+		delete(t.uses, was)
+		t.freed = t.freed || was.index != 0
+	}
+}
+
+// Watch reports the hop of each address at once and at every change, one call at a time per address. Addresses watched before
+// and not named are forgotten; the others are looked up again only where Run does not follow what becomes of them.
 func (t *Table) Watch(addresses map[netip.Addr]func(Hop)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for a := range t.watched {
 		if addresses[a] == nil {
+			t.unuseLocked(t.watched[a])
 			delete(t.watched, a)
 		}
 	}
-	t.seen = map[listing][]netlink.Neigh{}
-	defer func() { t.seen = nil }()
+	defer t.beginLocked()()
+	following := t.following.Load()
 	for a, report := range addresses {
 		w := t.watched[a]
 		if w == nil {
-			w = &watch{}
+			t.named++
+			w = &watch{number: t.named}
 			t.watched[a] = w
+			t.uses[use{}]++
 		}
 		w.report = report
-		w.hop = t.resolveLocked(a, w)
+		if w.path == (Hop{}) || !following {
+			w.path = t.pathLocked(a)
+			t.setLocked(w, t.resolveLocked(w))
+		}
 		report(w.hop)
 	}
 }
@@ -146,7 +187,7 @@ func (t *Table) Watch(addresses map[netip.Addr]func(Hop)) {
 // WaitResolved waits, at most so long, until no watched address is Unknown.
 func (t *Table) WaitResolved(limit time.Duration) {
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		t.refresh(false)
+		t.refresh(noRoutes, false)
 		if !t.unknown() {
 			return
 		}
@@ -168,7 +209,8 @@ func (t *Table) unknown() bool {
 func (t *Table) Probe(a netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	hop := t.resolveLocked(a, &watch{requested: time.Now()})
+	defer t.beginLocked()()
+	hop := t.resolveLocked(&watch{path: t.pathLocked(a), requested: time.Now()})
 	if hop.State == Ready || hop.IfIndex == 0 {
 		return
 	}

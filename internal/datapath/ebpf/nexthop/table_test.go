@@ -87,3 +87,44 @@ func TestRootLostEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// A neighbour comes out of use when nothing that is watched goes there any more.
+func TestRootUses(t *testing.T) {
+	lab := netlabtest.Up(t, netlab.Topology{
+		Name:       "hopuses",
+		Namespaces: []netlab.Namespace{{Name: "lb"}, {Name: "out"}},
+		Links:      []netlab.Link{netlab.Cable("lb lb0 10.9.0.1/24", "out out0 10.9.0.2/24")},
+	})
+	host := lab.Namespace("lb")
+	index, _, err := host.Interface("lb0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table *Table
+	if err := host.Do(func() (err error) { table, err = Open(slog.New(slog.DiscardHandler)); return err }); err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	watch := func(addresses ...string) {
+		all := map[netip.Addr]func(Hop){}
+		for _, a := range addresses {
+			all[netip.MustParseAddr(a)] = func(Hop) {}
+		}
+		table.Watch(all)
+	}
+	check := func(freed, a, b bool) {
+		t.Helper()
+		if got := table.Freed(); got != freed {
+			t.Errorf("freed: %t", got)
+		}
+		if got := [2]bool{table.Uses(index, netip.MustParseAddr("10.9.0.2")), table.Uses(index, netip.MustParseAddr("10.9.0.3"))}; got != [2]bool{a, b} {
+			t.Errorf("used: %v", got)
+		}
+	}
+	watch("10.9.0.2", "10.9.0.3", "10.99.0.1") // the last one has no route
+	check(true, true, true)                    // there may be neighbours from before
+	watch("10.9.0.2", "10.9.0.3")
+	check(false, true, true)
+	watch("10.9.0.3")
+	check(true, false, true)
+}
