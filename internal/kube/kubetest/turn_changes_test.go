@@ -75,6 +75,41 @@ func (c *turnCluster) rotate() {
 	}
 }
 
+// alone kills the process of a gateway while its Pod does not reach the operator: it begins again with the last configuration, keys included.
+func (c *turnCluster) alone() {
+	c.t.Helper()
+	pod := c.awaitReady("udp-gateway", 1)[0]
+	running := c.kubelet.Pod("media/" + pod.Name)
+	route := func(verb string) {
+		c.t.Helper()
+		if out, err := running.Slot.Host.Exec(c.t.Context(), "ip", "route", verb, "blackhole", operatorPod); err != nil {
+			c.t.Fatalf("%v: %s", err, out)
+		}
+	}
+	route("add")
+	if running.Slot.Host.Do(func() error {
+		connection, err := net.DialTimeout("tcp", operatorPod+":13478", 5*time.Second)
+		if err == nil {
+			_ = connection.Close() // it should not be there
+		}
+		return err
+	}) == nil {
+		c.t.Error("the Pod still reaches the operator")
+	}
+	clitest.Must(c.t, running.Kill())
+	netlabtest.Eventually(c.t, "the gateway serves again", func() bool {
+		now := c.ready("udp-gateway")
+		return len(now) == 1 && now[0].Name == pod.Name && now[0].Status.ContainerStatuses[0].RestartCount == pod.Status.ContainerStatuses[0].RestartCount+1
+	}, func() string { return c.output("media") })
+	if out := c.cat(fmt.Sprintf("turn://user-1:pass-1@%s:3478", pod.Status.PodIP)); !strings.Contains(out, "through the gateway") {
+		c.t.Errorf("without the operator: %s\n%s", out, c.output("media"))
+	}
+	if serial := c.serial(pod.Status.PodIP); serial != 1002 {
+		c.t.Errorf("without the operator the certificate has serial %d", serial)
+	}
+	route("del")
+}
+
 // wrong makes the GatewayConfig wrong: everything goes on, and every object says why nothing changes.
 func (c *turnCluster) wrong() {
 	c.t.Helper()

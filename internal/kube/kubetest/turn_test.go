@@ -251,6 +251,7 @@ func TestRootTurnOperator(t *testing.T) {
 	c.roll()
 	c.scale()
 	c.rotate()
+	c.alone()
 	c.wrong()
 	c.keepsSecrets()
 	c.layer4()
