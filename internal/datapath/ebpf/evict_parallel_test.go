@@ -195,6 +195,8 @@ func consistent(t *testing.T, d *Datapath) {
 			if flows[number] != slot.Fingerprint {
 				if d.tables.Entries[number].Reply != slot.Fingerprint { // else the next flow in this slot frees it
 					orphans++
+					f := d.tables.Flows[number/bpf.BucketSlots].Slots[number%bpf.BucketSlots]
+					t.Logf("reply %x of slot %d, meta %x, names flow %d, whose reply is %x, slot %x, meta %x", slot.Fingerprint, i, slot.Meta, number, d.tables.Entries[number].Reply, f.Fingerprint, f.Meta)
 				}
 				continue
 			}

@@ -391,15 +391,40 @@ static __always_inline __u32 flow_evict(struct pkt *p)
 	return NO_NUMBER;
 }
 
+/* Whoever releases a reply writes that into its flow's entry and then looks for it. Whoever gives its slot back
+ * makes it visible and then looks at the entry. So one of them frees it. */
+__noinline int reply_restored(__u32 at, __u64 fingerprint)
+{
+	struct table_slot *slot = table_at(&replies, at);
+
+	for (int i = 0; slot && i < TOUCH_TRIES; i++) {
+		struct flow_entry *entry = entry_at(meta_number(*(volatile __u64 *)&slot->meta));
+
+		if (!entry || fingerprint <= FINGERPRINT_NOBODY || *(volatile __u64 *)&entry->reply == fingerprint)
+			return 0;
+		if (__sync_val_compare_and_swap(&slot->fingerprint, fingerprint, FINGERPRINT_BUSY) != fingerprint)
+			return 0;
+		entry = entry_at(meta_number(*(volatile __u64 *)&slot->meta)); /* the same until the slot is visible again */
+		if (entry && *(volatile __u64 *)&entry->reply != fingerprint) {
+			table_publish(slot, FINGERPRINT_NOBODY, 0);
+			return 0;
+		}
+		__sync_lock_test_and_set(&slot->fingerprint, fingerprint);
+	}
+	return 0;
+}
+
 /* Claims the slot of a reply. Packets in hand may have renewed it since fingerprint and
  * meta were read, each of another CPU. */
-static __always_inline bool reply_take(struct table_slot *slot, __u64 fingerprint, __u64 meta)
+static __always_inline bool reply_take(__u32 at, __u64 fingerprint, __u64 meta)
 {
+	struct table_slot *slot = table_at(&replies, at);
 	__u32 number = meta_number(meta);
 
-	for (int i = 0; i < TOUCH_TRIES; i++) {
+	for (int i = 0; slot && i < TOUCH_TRIES; i++) {
 		if (table_take(slot, fingerprint, meta))
 			return true;
+		reply_restored(at, fingerprint);
 		meta = *(volatile __u64 *)&slot->meta;
 		if (meta_number(meta) != number)
 			return false;
@@ -418,14 +443,21 @@ __noinline int reply_taken(struct reservation *r, __u32 number, __u64 fingerprin
 	struct table_slot *flow = table_at(&flows, number);
 	__u64 meta;
 
-	if (!r || !entry || !flow || *(volatile __u64 *)&flow->fingerprint == FINGERPRINT_BUSY) /* being made */
+	if (!r || !entry || !flow)
 		return 1;
-	meta = *(volatile __u64 *)&flow->meta;
-	if (!alive(meta, r->now) || *(volatile __u64 *)&entry->reply != fingerprint)
-		return 1;
-	if (meta_proven(meta))
-		return 0;
-	return __sync_bool_compare_and_swap(&flow->meta, meta, meta_ended(meta, r->now));
+	/* A swap fails if the flow has been proven, or has ended and makes room: the latter finds no reply to release while this one is taken. */
+	for (int i = 0; i < TOUCH_TRIES; i++) {
+		if (*(volatile __u64 *)&flow->fingerprint == FINGERPRINT_BUSY) /* being made */
+			return 1;
+		meta = *(volatile __u64 *)&flow->meta;
+		if (!alive(meta, r->now) || *(volatile __u64 *)&entry->reply != fingerprint)
+			return 1;
+		if (meta_proven(meta))
+			return 0;
+		if (__sync_bool_compare_and_swap(&flow->meta, meta, meta_ended(meta, r->now)))
+			return 1;
+	}
+	return 0;
 }
 
 /* Whether the flow number, just published, still has its reply: see reply_taken. */
@@ -474,11 +506,12 @@ __noinline __u32 reply_evict_once(struct reservation *r, __u64 fingerprint)
 		if (alive(meta, r->now))
 			count_evicted(meta);
 	}
-	if (!reply_take(slot, v->fingerprint, v->meta))
+	if (!reply_take(v->number, v->fingerprint, v->meta))
 		return EVICT_AGAIN;
 	if (meta_number(v->meta) == r->number || reply_taken(r, meta_number(v->meta), v->fingerprint))
 		return v->number;
-	*(volatile __u64 *)&slot->fingerprint = v->fingerprint;
+	__sync_lock_test_and_set(&slot->fingerprint, v->fingerprint);
+	reply_restored(v->number, v->fingerprint);
 	return EVICT_AGAIN;
 }
 
@@ -548,10 +581,11 @@ static __always_inline int reply_reserve_here(struct reservation *r)
 				return 0;
 		}
 		/* Two CPUs may want it for two flows, or one for another key. */
-		if (!reply_take(slot, fingerprint, meta))
+		if (!reply_take(at, fingerprint, meta))
 			return 0;
 		if (meta_number(meta) != r->number && !reply_taken(r, meta_number(meta), fingerprint)) {
-			*(volatile __u64 *)&slot->fingerprint = fingerprint;
+			__sync_lock_test_and_set(&slot->fingerprint, fingerprint);
+			reply_restored(at, fingerprint);
 			return 0;
 		}
 	} else {
@@ -803,18 +837,23 @@ __noinline int reply_release(__u32 number)
 	struct flow_entry *entry = entry_at(number);
 	__u64 fingerprint, *full;
 	struct table_slot *slot;
+	__u32 at;
 
 	if (!entry)
 		return 0;
-	fingerprint = entry->reply;
-	*(volatile __u64 *)&entry->reply = 0; /* first: replies in hand are no one's from now on */
+	fingerprint = __sync_lock_test_and_set(&entry->reply, 0); /* first: replies in hand are no one's from now on (and reply_restored) */
 	if (!fingerprint)
 		return 0;
-	slot = table_at(&replies, replies_find(fingerprint));
+	at = replies_find(fingerprint);
+	slot = table_at(&replies, at);
 	if (!slot)
 		return 0;
-	if (!reply_expire(slot, fingerprint, number & 0xffffff))
-		return 0;
+	if (!reply_expire(slot, fingerprint, number & 0xffffff)) {
+		/* Another CPU has just entered the same reply for its flow, and is going to see that it is there twice. */
+		slot = table_at(&replies, table_duplicate(&replies, params.flow_mask, fingerprint, at, 0));
+		if (!slot || !reply_expire(slot, fingerprint, number & 0xffffff))
+			return 0;
+	}
 	if (entry->nat) {
 		full = snat_credit(SNAT_SEARCH, entry->service, !poses(entry->key.dst), entry->key.proto);
 		if (full)

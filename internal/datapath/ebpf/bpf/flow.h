@@ -210,9 +210,13 @@ static __always_inline bool table_take(struct table_slot *slot, __u64 fingerprin
 		return false;
 	if (*(volatile __u64 *)&slot->meta == meta)
 		return true;
-	*(volatile __u64 *)&slot->fingerprint = fingerprint; /* the same flow was opened again in between */
+	/* The same flow was opened again in between. A barrier, for reply_restored reads after it. */
+	__sync_lock_test_and_set(&slot->fingerprint, fingerprint);
 	return false;
 }
+
+/* After the slot of a reply was claimed and given back: frees the reply if its flow has released it meanwhile, and did not find it. */
+int reply_restored(__u32 at, __u64 fingerprint);
 
 /* Takes a free or expired slot. The caller writes what belongs to it and then
  * calls table_publish. NO_NUMBER: full. */
@@ -236,6 +240,8 @@ static __always_inline __u32 table_claim(void *table, __u32 mask, __u32 slots, _
 				continue;
 			if (table_take(&b->slots[w], old, meta))
 				return i * BUCKET_SLOTS + w;
+			if (table == &replies)
+				reply_restored(i * BUCKET_SLOTS + w, old);
 		}
 	}
 	return NO_NUMBER;
