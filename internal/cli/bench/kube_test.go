@@ -14,7 +14,7 @@ import (
 func TestRootBenchKubeScale(t *testing.T) {
 	netlabtest.Root(t)
 	netlabtest.Tools(t, kubelab.Paths()...)
-	if !clitest.OwnProcess(t) {
+	if !clitest.OwnProcessFirst(t) {
 		return
 	}
 	out, err := clitest.Execute(t, "bench", "run", "kube-scale", "--gateways", "30", "--endpoints", "3", "--rate", "60", "--duration", "2s", "--json")
@@ -37,7 +37,7 @@ func TestRootBenchKubeScale(t *testing.T) {
 func TestRootBenchKubeSessions(t *testing.T) {
 	netlabtest.Root(t)
 	netlabtest.Tools(t, kubelab.Paths()...)
-	if !clitest.OwnProcess(t) {
+	if !clitest.OwnProcessFirst(t) {
 		return
 	}
 	t.Chdir("../../..")

@@ -62,13 +62,34 @@ func TakesSeconds(t *testing.T) {
 // the other one, the test is over.
 func OwnProcess(t *testing.T) bool {
 	t.Helper()
-	const own = "WEIR_TEST_OWN_PROCESS"
-	if os.Getenv(own) == t.Name() {
+	if os.Getenv(ownProcess) == t.Name() {
 		return true
 	}
 	TakesSeconds(t)
+	runOwn(t)
+	return false
+}
+
+// OwnProcessFirst is OwnProcess of a test that keeps the processors busy: it does not run in parallel, so go test runs it before those of the package that do.
+func OwnProcessFirst(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(ownProcess) == t.Name() {
+		return true
+	}
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	runOwn(t)
+	return false
+}
+
+// ownProcess in the environment names the test that a process is for.
+const ownProcess = "WEIR_TEST_OWN_PROCESS"
+
+func runOwn(t *testing.T) {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, RunAsWeir+"=") }), own+"="+t.Name())
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, RunAsWeir+"=") }), ownProcess+"="+t.Name())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
 	switch passed := bytes.Contains(out, []byte("--- PASS: "+t.Name()+" ")); {
@@ -77,7 +98,6 @@ func OwnProcess(t *testing.T) bool {
 	case err != nil || !passed:
 		t.Fatalf("in a process of its own: %v\n%s", err, out)
 	}
-	return false
 }
 
 // StartedFD in the environment is a descriptor on which a process says that it is in main, and will outlive a SIGHUP.

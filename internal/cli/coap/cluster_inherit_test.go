@@ -23,7 +23,7 @@ import (
 )
 
 // repeatEarly is a first retransmission that comes early, and late enough for the client not to conclude that its session is lost, after 2.5 times as long.
-const repeatEarly = time.Second
+const repeatEarly = 2 * time.Second
 
 // servedBy returns the number of the process that serves, and 0 while there is none.
 func servedBy(p *clitest.Process) int {
