@@ -120,7 +120,7 @@ func endpointAddress(i, j int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 128 + byte(i>>8), byte(i), byte(1 + j)})
 }
 
-// fill makes the objects of the cluster. The first Gateways have a Pod; the others have endpoints that nobody but this program writes.
+// fill makes the objects of the cluster. The first Gateways have a Pod; the others have endpoints that only this program writes.
 func (s *kubeScale) fill() error {
 	if err := s.plane.Create("/api/v1/nodes", `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "simulated"}}`); err != nil {
 		return err

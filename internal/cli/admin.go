@@ -143,9 +143,9 @@ func (f *ServeFlags) AddAddresses(cmd *cobra.Command, part AdminPart) {
 	flags.StringSliceVar(&f.Hosts, "admin-host", nil, "name by which HTTP clients may call this machine, besides localhost, its own name and addresses")
 }
 
-// Beside is the path of a file in the directory of the admin socket, with the socket's name and another ending; empty if the admin API has
+// AdminFile is the path of a file in the directory of the admin socket, with the socket's name and another ending; empty if the admin API has
 // no socket.
-func (f *ServeFlags) Beside(ending string) string {
+func (f *ServeFlags) AdminFile(ending string) string {
 	socket := f.part.socket(f.directory)
 	if f.given("admin") {
 		var unix bool

@@ -76,7 +76,7 @@ With --datapath nfqueue, packets that iptables rules hand to netfilter queues ge
 				return cli.UsageError(err)
 			}
 			if !cmd.Flags().Changed("owners-state") {
-				ownersFile = flags.Beside(".owners")
+				ownersFile = flags.AdminFile(".owners")
 			}
 			return runLB(cmd.Context(), file.Path, datapath, ownersFile, &source, &kernel, &queues, flags, log)
 		},

@@ -105,7 +105,7 @@ func TestTheNextProcessGoesOn(t *testing.T) {
 	}
 }
 
-// Entries that nobody needs are deleted by whichever node is there, and no others.
+// Any node deletes the entries that no node needs, and no others.
 func TestEntriesAreDeleted(t *testing.T) {
 	now := time.Hour
 	s := new(store.Memory)

@@ -157,7 +157,7 @@ func (r *replicas) obsoleteLocked(owner replica.Process, s storedEntry, now time
 	return unchanged >= deleteGone && now-r.seen[owner.Node] >= deleteGone
 }
 
-// sweep deletes entries that nobody needs any more.
+// sweep deletes entries that no node needs any more.
 func (r *replicas) sweep(ctx context.Context) {
 	now := r.clock()
 	type old struct {

@@ -29,7 +29,7 @@ const oneWay = 20 * time.Millisecond
 // bubble, keeps it from going on.
 type balanced struct {
 	net.Conn                 // the client's end of a pipe, with virtual deadlines
-	far      net.Conn        // the other end
+	balancer net.Conn        // its end of the pipe
 	socket   coap.RawLink    // to the balancer
 	clock    *atomic.Int64   // of the balancer
 	query    chan<- struct{} // made outside of the bubble, as what follows
@@ -50,7 +50,7 @@ func (b *balanced) Write(datagram []byte) (int, error) {
 		<-b.busy
 		if answer != nil {
 			time.Sleep(oneWay)
-			_, _ = b.far.Write(answer) // an error: the test has ended
+			_, _ = b.balancer.Write(answer) // an error: the test has ended
 		}
 	}()
 	return len(datagram), nil
@@ -58,7 +58,7 @@ func (b *balanced) Write(datagram []byte) (int, error) {
 
 // Close ends the connection.
 func (b *balanced) Close() error {
-	return errors.Join(b.Conn.Close(), b.far.Close(), b.socket.Close())
+	return errors.Join(b.Conn.Close(), b.balancer.Close(), b.socket.Close())
 }
 
 // carry takes a datagram to the server, and its answer back to the client's socket; nil: the balancer has lost one of them.
@@ -166,9 +166,9 @@ func TestReceiveThroughALossyBalancerInVirtualTime(t *testing.T) {
 		err := coap.Receive(t.Context(), coap.ReceiveConfig{
 			URI: "coap://" + vip.String() + "/requests", Count: 600,
 			Under: func(socket coap.RawLink) coap.RawLink {
-				near, far := net.Pipe()
+				client, balancer := net.Pipe()
 				return &balanced{
-					Conn: near, far: far, socket: socket, clock: &clock, query: query, counters: counters,
+					Conn: client, balancer: balancer, socket: socket, clock: &clock, query: query, counters: counters,
 					backend: backend, server: server, start: start, busy: make(chan struct{}, 1),
 				}
 			},

@@ -36,7 +36,7 @@ type Kind struct {
 	Optional bool              // the API server may not serve it
 	// Needed says by the objects of the kinds before it whether the kind is followed; nil: always. Once it was followed it is for ever.
 	Needed func(objects []client.Object) bool
-	// Reduce removes from a new object what nobody reads, before it is kept; nil: nothing. Needed with metadata alone.
+	// Reduce removes from a new object what no controller reads, before it is kept; nil: nothing. Needed with metadata alone.
 	Reduce func(object client.Object)
 }
 

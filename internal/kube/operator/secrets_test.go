@@ -36,7 +36,7 @@ func (r *secretReader) Get(_ context.Context, name client.ObjectKey, into client
 }
 
 // Secrets are got by name, when a controller refers to them, and then once in the interval; a change marks, a failure changes nothing, and
-// what nobody refers to any more is forgotten.
+// what no object refers to any more is forgotten.
 func TestSecretsAreReadByName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "b", errors.New("no"))
@@ -80,7 +80,7 @@ func TestSecretsAreReadByName(t *testing.T) {
 		before := r.gets["b"]
 		next(2)
 		if r.gets["b"] != before {
-			t.Error("a Secret is read to which nobody refers")
+			t.Error("a Secret is read to which no object refers")
 		}
 		names = append(names, types.NamespacedName{Namespace: "n", Name: "a2"})
 		r.answers["a2"] = errors.New("the API server is away")

@@ -41,7 +41,7 @@ func (t *translation) share(gates []*gate) {
 	}
 }
 
-// configMaps makes a ConfigMap beside each GatewayConfig, with the configuration of all its Gateways. While a class is wrong, ConfigMaps stay that would
+// configMaps makes a ConfigMap in the namespace of each GatewayConfig, with the configuration of all its Gateways. While a class is wrong, ConfigMaps stay that would
 // otherwise go.
 func (t *translation) configMaps(gates []*gate) {
 	merged, wrong := map[types.NamespacedName]*Configuration{}, false
