@@ -210,18 +210,24 @@ func (c *chaos) sleepers(n *chaosNode, sessions int, within time.Duration) (load
 		load.stop()
 		return nil, err
 	}
-	var status v1.CoAPStatus
-	if err := n.daemon.Get(c.ctx, "/status", &status); err != nil {
+	// A node counts its sessions a moment after their clients have them.
+	err = until(c.ctx, 10*time.Second, func() error {
+		var status v1.CoAPStatus
+		if err := n.daemon.Get(c.ctx, "/status", &status); err != nil {
+			return err
+		}
+		have := uint64(0)
+		for i := range status.Listeners {
+			have += status.Listeners[i].Engine.Sessions
+		}
+		if have < uint64(sessions) {
+			return fmt.Errorf("%s has %d of %d sessions: the machine is too slow to make them within the clients' minute", n.name, have, sessions)
+		}
+		return nil
+	})
+	if err != nil {
 		load.stop()
 		return nil, err
-	}
-	have := uint64(0)
-	for i := range status.Listeners {
-		have += status.Listeners[i].Engine.Sessions
-	}
-	if have < uint64(sessions) {
-		load.stop()
-		return nil, fmt.Errorf("%s has %d of %d sessions: the machine is too slow to make them within the clients' minute", n.name, have, sessions)
 	}
 	return load, nil
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/weir-lb/weir/api/v1"
@@ -62,7 +63,11 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 	group := programs.NewGroup()
 	defer group.End()
 	s, err := launch(ctx, cfg, group, dir.Path)
-	defer s.stop()
+	for tries := 1; tries < 5 && err != nil && strings.Contains(err.Error(), syscall.EADDRINUSE.Error()); tries++ {
+		s.stop() // another program was faster on one of the ports
+		s, err = launch(ctx, cfg, group, dir.Path)
+	}
+	defer func() { s.stop() }()
 	if err != nil {
 		return nil, err
 	}
