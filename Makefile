@@ -42,6 +42,7 @@ PURE := \
 	./internal/steering/maglev ./internal/steering/packet ./internal/steering/rate ./internal/steering/siphash ./internal/steering/slab \
 	./internal/steering/steer \
 	./internal/coap/cluster/membership ./internal/coap/message \
+	./internal/control/announce/neighbour ./internal/control/announce/vrrp \
 	./internal/dtls/record \
 	./internal/snat \
 	./internal/testbed/measure \

@@ -64,11 +64,13 @@ func mayImport() map[string]may {
 		"testbed/plot":       {},
 		"bench/fragsim":      {ours: "api/v1 steering/flow testbed/plot"},
 		// 4
-		"control":           {ours: "api/v1 steering/lb steering/cid control/config control/health control/owners metrics"},
-		"control/discovery": {ours: "api/v1 readfile"},
-		"control/health":    {ours: "steering/lb metrics"},
-		"control/owners":    {ours: "api/v1 steering/lb readfile"},
-		"control/nfqlb":     {ours: "steering/lb control control/config"},
+		"control":                    {ours: "api/v1 steering/lb steering/cid control/config control/health control/owners metrics"},
+		"control/discovery":          {ours: "api/v1 readfile"},
+		"control/health":             {ours: "steering/lb metrics"},
+		"control/announce/neighbour": {pure: true},
+		"control/announce/vrrp":      {pure: true},
+		"control/owners":             {ours: "api/v1 steering/lb readfile"},
+		"control/nfqlb":              {ours: "steering/lb control control/config"},
 		// 5
 		"datapath/ebpf/attach":    {ours: "api/v1 datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"datapath/ebpf/bpf":       {others: "github.com/cilium/ebpf"},
