@@ -205,8 +205,12 @@ flow. This command is the way to end it.`,
 			if stopped.Ended > 0 {
 				ended = fmt.Sprintf("ended process %d; ", stopped.Ended)
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%sdetached %s; removed %d tables, %d managed neighbours; GRO off again at %d interfaces\n",
-				ended, cmp.Or(strings.Join(stopped.Links, ", "), "nothing"), stopped.Maps, stopped.Neighbours, stopped.Offloads)
+			offloads := ""
+			if stopped.Offloads > 0 {
+				offloads = fmt.Sprintf("; GRO off again at %d interfaces", stopped.Offloads)
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%sdetached %s; removed %d tables, %d managed neighbours%s\n",
+				ended, cmp.Or(strings.Join(stopped.Links, ", "), "nothing"), stopped.Maps, stopped.Neighbours, offloads)
 			return err
 		},
 	}
