@@ -87,13 +87,17 @@ mount -t bpf bpf /sys/fs/bpf
 ip link set lo up
 sysctl -q net.ipv4.ip_forward=1
 set +e
+exec {never}<> <(:) # from which nothing can be read: to wait without a process
 sleep() { # on a busy machine also until no program of this block is still starting: asleep, twenty times in a row
 	command sleep "$@"
 	calm=0
-	for i in $(seq 500); do
-		if cat /proc/[0-9]*/stat 2>/dev/null | grep -q '^[0-9]* (weir[^)]*) [RD]'; then calm=0; else calm=$((calm + 1)); fi
+	for i in {1..500}; do
+		calm=$((calm + 1))
+		for stat in /proc/[0-9]*/stat; do
+			{ read -r _ program state _ <$stat; } 2>/dev/null && [[ $program == "(weir"* && $state == [RD] ]] && calm=0
+		done
 		[ $calm -ge 20 ] && break
-		command sleep 0.01
+		read -rt 0.01 -u $never
 	done
 }
 kept=
@@ -117,7 +121,7 @@ func (s *docStep) script(results string, n int) string {
 		return fmt.Sprintf("interrupted >%[1]s.all 2>&1\necho $? >%[1]s.code\n", file)
 	case keepsOn:
 		return fmt.Sprintf("set -m\n{ %[2]s\n} >%[1]s.all 2>&1 </dev/null &\nset +m\nkept=\"$! $kept\"\n"+
-			"until [ -s %[1]s.all ] || ! kill -0 $! 2>/dev/null; do sleep 0.1; done\necho 0 >%[1]s.code\n", file, s.command)
+			"until [ -s %[1]s.all ] || ! kill -0 $! 2>/dev/null; do read -rt 0.05 -u $never; done\necho 0 >%[1]s.code\n", file, s.command)
 	default:
 		return fmt.Sprintf("{ %[2]s\n} >%[1]s.all 2>&1 </dev/null\necho $? >%[1]s.code\ncp %[1]s.all %[1]s.out\n", file, s.command)
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -369,8 +370,25 @@ func isTestHelper(pkg string) bool {
 // path below internal/.
 func eachFile(t *testing.T, visit func(pkg, path string, file *ast.File, set *token.FileSet)) {
 	t.Helper()
+	files, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		visit(f.pkg, f.path, f.file, f.set)
+	}
+}
+
+type parsedFile struct {
+	pkg, path string
+	file      *ast.File
+	set       *token.FileSet
+}
+
+// parsed are all files, which several tests visit.
+var parsed = sync.OnceValues(func() (files []parsedFile, err error) {
 	root := filepath.Join("..", "..")
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -391,14 +409,12 @@ func eachFile(t *testing.T, visit func(pkg, path string, file *ast.File, set *to
 			return err
 		}
 		set := token.NewFileSet()
-		file, err := parser.ParseFile(set, path, nil, parser.ParseComments)
+		file, err := parser.ParseFile(set, path, nil, parser.ParseComments|parser.SkipObjectResolution)
 		if err != nil {
 			return err
 		}
-		visit(filepath.ToSlash(pkg), path, file, set)
+		files = append(files, parsedFile{filepath.ToSlash(pkg), path, file, set})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+	return files, err
+})

@@ -76,7 +76,7 @@ func TestHangupDuringStartEndsNoProcess(t *testing.T) {
 	for name, args := range commands {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for range 20 {
+			for range 6 {
 				p := hangupAtOnce(t, args...) // waits until it answers
 				if name == "lb" {
 					for status := (v1.BalancerStatus{}); status.Reloads < 2; p.Status(&status) {
@@ -92,7 +92,7 @@ func TestHangupDuringStartEndsNoProcess(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for range 20 {
+			for range 6 {
 				hangupWithoutAdmin(t, args...)
 			}
 		})

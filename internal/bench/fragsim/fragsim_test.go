@@ -197,7 +197,7 @@ func TestZerosPrefix(t *testing.T) {
 	}
 }
 
-func TestAdvice(t *testing.T) {
+func TestAdvisedSizesLoseNothing(t *testing.T) {
 	c := Config{TTL: 200 * time.Millisecond, Rate: 1000, Seed: 1}
 	a, err := Advise(t.Context(), c, nil)
 	if err != nil {
@@ -252,7 +252,7 @@ func TestProgressReachesTheEnd(t *testing.T) {
 	}
 }
 
-func TestReport(t *testing.T) {
+func TestReportDrawsTheCurves(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
