@@ -78,6 +78,17 @@ func (c *Client) Up(ctx context.Context, service, backend string) (*v1.OverrideA
 	return c.override(ctx, "/up", service, backend)
 }
 
+// Withdraw takes back everything that the balancer announces of its addresses, so that its traffic goes elsewhere, until Announce or until
+// the part restarts.
+func (c *Client) Withdraw(ctx context.Context) (*v1.AnnounceAnswer, error) {
+	return post[v1.AnnounceAnswer](ctx, c, "/announce/withdraw", nil)
+}
+
+// Announce ends Withdraw.
+func (c *Client) Announce(ctx context.Context) (*v1.AnnounceAnswer, error) {
+	return post[v1.AnnounceAnswer](ctx, c, "/announce/resume", nil)
+}
+
 func (c *Client) override(ctx context.Context, path, service, backend string) (*v1.OverrideAnswer, error) {
 	return post[v1.OverrideAnswer](ctx, c, path, url.Values{"service": {service}, "backend": {backend}})
 }

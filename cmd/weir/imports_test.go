@@ -68,6 +68,8 @@ func mayImport() map[string]may {
 		"control":                    {ours: "api/v1 steering/lb steering/cid control/config control/health control/owners metrics"},
 		"control/discovery":          {ours: "api/v1 readfile"},
 		"control/health":             {ours: "steering/lb metrics"},
+		"control/announce":           {ours: "api/v1 steering/lb metrics"},
+		"control/announce/bgp":       {ours: "api/v1 control/announce readfile steering/lb", others: "github.com/osrg/gobgp/v4"},
 		"control/announce/neighbour": {pure: true},
 		"control/announce/vrrp":      {pure: true},
 		"control/owners":             {ours: "api/v1 steering/lb readfile"},

@@ -47,6 +47,8 @@ type Options struct {
 	OwnersFile string
 	// Source is the state of the config discovery service that Receive is called for; nil: there is none.
 	Source func() v1.ConfigSource
+	// Announce is what is announced; nil: there is nothing that could.
+	Announce func() *v1.AnnounceStatus
 }
 
 // Loop owns the spec, the overrides and the applied snapshot of one data path. All methods are safe for concurrent use.
@@ -58,6 +60,7 @@ type Loop struct {
 	watch    owners.WatchFunc
 	kept     string // Options.OwnersFile
 	source   func() v1.ConfigSource
+	announce func() *v1.AnnounceStatus
 	applied  atomic.Pointer[lb.Snapshot]
 	changed  chan struct{} // capacity 1: the applied snapshot changed, probes must follow
 
@@ -89,6 +92,7 @@ func New(datapath Datapath, options Options) *Loop {
 		watch:    options.Watch,
 		kept:     options.OwnersFile,
 		source:   options.Source,
+		announce: options.Announce,
 		news:     make(chan struct{}),
 		changed:  make(chan struct{}, 1),
 	}
@@ -328,9 +332,13 @@ func (l *Loop) Timings() Timings {
 
 // Status returns the present state. It holds no secret.
 func (l *Loop) Status() v1.BalancerStatus {
+	var announced *v1.AnnounceStatus // it is asked for without the lock: routers may be slow
+	if l.announce != nil {
+		announced = l.announce()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := v1.BalancerStatus{AppliedAt: l.appliedAt, Reloads: l.reloads, Failures: l.failures, Revision: l.revision, Datapath: l.datapath.Caps().Name}
+	s := v1.BalancerStatus{Announce: announced, AppliedAt: l.appliedAt, Reloads: l.reloads, Failures: l.failures, Revision: l.revision, Datapath: l.datapath.Caps().Name}
 	switch {
 	case l.failure != nil:
 		failedAt := l.failedAt

@@ -25,6 +25,14 @@ func (l *Loop) Receive(name string, text []byte) (generation uint64, err error) 
 			return 0, l.failLocked(document.Errorf(path, "a configuration from a server names no files of this machine; remove it, and set $WEIR_ADMIN_TOKEN"))
 		}
 	}
+	if spec.Announce != nil && spec.Announce.BGP != nil {
+		for i := range spec.Announce.BGP.Neighbours {
+			if n := &spec.Announce.BGP.Neighbours[i]; n.PasswordFile != "" {
+				path := fmt.Sprintf("announce.bgp.neighbours[%d].password_file", i)
+				return 0, l.failLocked(document.Errorf(path, "a configuration from a server names no files of this machine; remove it, and write password_env"))
+			}
+		}
+	}
 	if err := l.reloadLocked(spec, document); err != nil {
 		return 0, err
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/weir-lb/weir/internal/coap/node"
 	"github.com/weir-lb/weir/internal/coap/oscore"
 	"github.com/weir-lb/weir/internal/control"
+	"github.com/weir-lb/weir/internal/control/announce"
+	"github.com/weir-lb/weir/internal/control/announce/bgp"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
@@ -137,7 +139,11 @@ func printChecked(out io.Writer, result *checkResult) error {
 		_, err := fmt.Fprintf(out, "%d scenarios of weir snat: %s\n", len(result.Scenario), strings.Join(result.Scenario, "; "))
 		return err
 	}
-	return status.Services(out, result.Services, result.Tier)
+	if err := status.Services(out, result.Services, result.Tier); err != nil || len(result.Announce) == 0 {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "\nannounced while it can be served: %s\n", strings.Join(result.Announce, ", "))
+	return err
 }
 
 // checkFile decodes and compiles one file. The result says the same as the error.
@@ -215,6 +221,28 @@ func checkText(result *checkResult, caps lb.Caps) error {
 	}
 	result.Services, result.Tier = control.Describe(snapshot, nil), control.DescribeTier(snapshot)
 	result.Warnings = spec.Warnings()
+	for _, route := range announce.Decide(snapshot, announce.Node{}) {
+		result.Announce = append(result.Announce, route.Prefix.String())
+	}
+	return checkPasswords(snapshot.Announce, document, result)
+}
+
+// checkPasswords reads the passwords of BGP neighbours. The environment of weir lb run may be another one than that of weir check.
+func checkPasswords(settings *lb.Announce, document *config.Document, result *checkResult) error {
+	if settings == nil || settings.BGP == nil {
+		return nil
+	}
+	for i := range settings.BGP.Neighbours {
+		n := &settings.BGP.Neighbours[i]
+		_, err := bgp.Password(n)
+		switch {
+		case err == nil:
+		case n.PasswordEnv != "":
+			result.Warnings = append(result.Warnings, fmt.Sprintf("announce.bgp.neighbours[%d]: %v", i, err))
+		default:
+			return document.Errorf(fmt.Sprintf("announce.bgp.neighbours[%d].password_file", i), "%v", err)
+		}
+	}
 	return nil
 }
 

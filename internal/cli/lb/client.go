@@ -22,8 +22,8 @@ func newLBStatusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show generation, last error and how many backends are up",
 		Long: `Show the running load balancer's state in a few lines.
-Exit codes: 0 all well, 1 the last change was refused, a service has no backend, no node of its cluster answers or two have one
-node id, or no program answers.`,
+Exit codes: 0 all well, 1 the last change was refused, a service has no backend, a neighbour of BGP needs attention, no node of
+a cluster answers or two have one node id, or no program answers.`,
 		Example: `  weir lb status
   weir lb status --admin unix:/run/weir.sock --json`,
 		Args: cobra.NoArgs,
@@ -47,6 +47,9 @@ node id, or no program answers.`,
 func unwell(status *v1.BalancerStatus) error {
 	if status.Error != "" {
 		return fmt.Errorf("the last change was refused: %s", status.Error)
+	}
+	if err := unwellAnnouncements(status.Announce); err != nil {
+		return err
 	}
 	for i := range status.Services {
 		if s := &status.Services[i]; s.State != "up" {

@@ -101,6 +101,7 @@ func openEBPF(flags *ebpfFlags, log *slog.Logger) (*balancer, error) {
 		flows: func(_ *lb.Snapshot, yield func(v1.Flow) bool) {
 			datapath.Flows(func(f ebpf.Flow) bool { return yield(ebpfFlow(&f)) })
 		},
+		detached: func() string { return detached(datapath.Report().Interfaces) },
 		status: func(s v1.BalancerStatus) any {
 			return v1.LBStatus{BalancerStatus: s, Kernel: &v1.EBPFStatus{EBPFReport: datapath.Report(), EBPFCounters: countersText(datapath.Counters())}}
 		},

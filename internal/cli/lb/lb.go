@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/url"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -33,7 +34,7 @@ func newLBCommand() *cobra.Command {
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.AddCommand(newLBRunCommand(), newLBStatusCommand(), newLBShowCommand(), newLBFlowsCommand(),
-		newLBTraceCommand(), newLBStopCommand(), newLBDecapCommand(), newLBRulesCommand(), newLBImportCommand())
+		newLBTraceCommand(), newLBStopCommand(), newLBDecapCommand(), newLBRulesCommand(), newLBImportCommand(), newLBAnnounceCommand())
 	cmd.AddCommand(newLBOverrideCommands()...)
 	return cmd
 }
@@ -117,7 +118,10 @@ func runLB(ctx context.Context, path, datapath, ownersFile string, source *sourc
 			log.Error("close data path", "error", closed)
 		}
 	}()
-	loop = control.New(balancer.datapath, control.Options{Log: log, Query: balancing.QueryNode, Watch: balancing.WatchNode, OwnersFile: ownersFile, Source: from.status()})
+	announcer := newAnnouncer(&loop, balancer, log)
+	loop = control.New(balancer.datapath, control.Options{
+		Log: log, Query: balancing.QueryNode, Watch: balancing.WatchNode, OwnersFile: ownersFile, Source: from.status(), Announce: announcer.Status,
+	})
 	if err := from.first(loop); err != nil {
 		return err
 	}
@@ -125,9 +129,11 @@ func runLB(ctx context.Context, path, datapath, ownersFile string, source *sourc
 		warnOfLostReplies(loop.Snapshot(), log)
 	}
 	adminConfig := admin.Config{
-		Ready:    loop.Ready,
-		Status:   func() any { return balancer.statusOf(loop) },
-		Metrics:  func() []metrics.Sample { return append(balancing.Samples(loop), balancer.samplesOf(loop)...) },
+		Ready:  loop.Ready,
+		Status: func() any { return balancer.statusOf(loop) },
+		Metrics: func() []metrics.Sample {
+			return slices.Concat(balancing.Samples(loop), announceSamples(loop, announcer), balancer.samplesOf(loop))
+		},
 		Flows:    func(yield func(v1.Flow) bool) { balancer.flowsOf(loop, yield) },
 		Applied:  loop.WatchApplied,
 		Override: balancing.Override(loop),
@@ -135,8 +141,8 @@ func runLB(ctx context.Context, path, datapath, ownersFile string, source *sourc
 	if balancer.console != nil {
 		adminConfig.Console = balancer.console(loop)
 	}
-	adminConfig.Trace = balancer.trace
-	return cli.Serve(ctx, flags, log, adminConfig, from.reload, configured(loop, balancer.datapath.Run), from.run)
+	adminConfig.Trace, adminConfig.Routes = balancer.trace, announceRoutes(announcer)
+	return cli.Serve(ctx, flags, log, adminConfig, from.reload, announcing(announcer, loop, balancer.datapath.Run), from.run)
 }
 
 // configured runs a data path once it has a configuration, which sizes its tables.
@@ -176,6 +182,7 @@ type balancer struct {
 	abandon  func() error                                                                              // Close for a start that failed; nil: Close
 	stop     func() error                                                                              // after Close, removes what outlives the process; nil: that stays
 	status   func(v1.BalancerStatus) any                                                               // adds what the data path knows; nil: nothing
+	detached func() string                                                                             // why what is attached forwards nothing, empty: it does; nil: always
 	trace    func(ctx context.Context, query url.Values, write func(line any, flush bool) error) error // nil: not here
 }
 

@@ -21,6 +21,10 @@ func Balancer(w io.Writer, status *v1.LBStatus) error {
 		s := &status.Services[i]
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", s.Name, s.State, s.Mode, BackendsUp(s), addressesText(s))
 	}
+	if status.Announce != nil {
+		fmt.Fprintln(table)
+		announced(table, status.Announce)
+	}
 	for i := range status.Services {
 		if s := &status.Services[i]; s.Cluster != nil {
 			clusterOwners(table, s)

@@ -107,6 +107,9 @@ func (c *compiler) compile(spec *Spec) (*Snapshot, error) {
 	if err := c.tier(spec, snapshot); err != nil {
 		return nil, err
 	}
+	if err := c.announce(spec, snapshot); err != nil {
+		return nil, err
+	}
 	return snapshot, nil
 }
 

@@ -2,7 +2,11 @@ package lb
 
 // setState sets what the overrides say of a backend.
 func (c *compiler) setState(backend *Backend) {
-	switch override, _ := c.overrides.Of(Target{backend.Service.Name, backend.Name}); override {
+	target := Target{backend.Service.Name, backend.Name}
+	override, _ := c.overrides.Of(target)
+	backend.Failing = c.overrides.From(target, FromOperator) != OverrideUp &&
+		(c.overrides.From(target, FromHealth) == OverrideDown || c.overrides.From(target, FromDatapath) == OverrideDown)
+	switch override {
 	case OverrideDrain:
 		backend.State = Draining
 	case OverrideDown:

@@ -24,6 +24,7 @@ type Snapshot struct {
 	Tier            *Tier // nil: this balancer takes every fragment itself
 	// NoServiceMark is the fwmark of packets of no service; DropMark drops them, 0 lets them pass as they came.
 	NoServiceMark int64
+	Announce      *Announce // nil: addresses are not announced
 
 	rules    ruleIndex
 	vips     vipIndex
@@ -133,6 +134,7 @@ type Backend struct {
 	Port               uint16 // 0: the port the client used
 	Weight             int    // share of new flows, 0 to MaxWeight
 	State              State
+	Failing            bool // its probe fails, or the data path sees it silent, whatever State became of that
 	// Action other than ActForward: there is no server, and no address; the share of the backend is dropped or rejected.
 	Action BackendAction
 	// Nodes are the owner ids whose sessions live here, ascending, by layout of the service's CID.

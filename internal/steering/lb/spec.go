@@ -27,8 +27,10 @@ type Spec struct {
 	// -1 drops them.
 	NoServiceMark int64 `yaml:"no_service_mark" default:"0"`
 	// PromiscuousPing: a ping is matched by each flow rule whose addresses match, also by those of other protocols.
-	PromiscuousPing bool          `yaml:"promiscuous_ping" default:"false"`
-	Services        []ServiceSpec `yaml:"services" bounds:"at most 1024 services"` // what is balanced; [] for nothing
+	PromiscuousPing bool `yaml:"promiscuous_ping" default:"false"`
+	// Announce: who learns that the addresses of services are at this balancer.
+	Announce *AnnounceSpec `yaml:"announce" default:"none"`
+	Services []ServiceSpec `yaml:"services" bounds:"at most 1024 services"` // what is balanced; [] for nothing
 }
 
 // LimitsSpec bounds the tables of a data path.

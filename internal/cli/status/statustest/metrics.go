@@ -13,6 +13,7 @@ import (
 	"github.com/weir-lb/weir/internal/coap/node"
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/control/announce"
 	nodes "github.com/weir-lb/weir/internal/control/discovery"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/datapath/kernelnat"
@@ -43,7 +44,7 @@ type Part struct {
 func Parts() []Part {
 	return []Part{
 		{"Every part", "", []any{exposition.Build{}, admin.Connections{}}},
-		{"Load balancer", "`weir lb run` and `weir nat`, whatever the data path.", []any{v1.BalancerStatus{}, control.Timings{}}},
+		{"Load balancer", "`weir lb run` and `weir nat`, whatever the data path.", []any{v1.BalancerStatus{}, control.Timings{}, announce.Timings{}}},
 		{
 			"Data paths", "Each data path counts these, with its name as the label `datapath`: `ebpf`, `nfqueue` or `udp`. Where a fast path is in front of the queues, its program is `ebpf`: what it hands to a queue has the reason `not_steered` there, and is counted again as `nfqueue`.",
 			[]any{lb.Counters{}},
