@@ -55,6 +55,10 @@ func TestCaliforniumCertificates(t *testing.T) {
 	netlabtest.Run(t, n.Run)
 	base := "coaps://" + n.Addresses()[0].Addr.String()
 	handshakes, resumed := uint64(0), uint64(0)
+	clients := map[int]*peer{}
+	for major := 3; major <= 4; major++ {
+		clients[major] = startJava(t, major, "weir.Client", "0", "cali.ephemeral", ".fornium", "TLS_PSK_WITH_AES_128_CCM_8")
+	}
 	pages := map[int]*handshaketest.Suites{
 		3: handshaketest.SuitesOfPage(t, "Californium 3", "client", func(s record.Suite) bool { return s.KeyExchange() != record.PSK }),
 		4: handshaketest.SuitesOfPage(t, "Californium 4", "client", nil),
@@ -84,7 +88,8 @@ func TestCaliforniumCertificates(t *testing.T) {
 			if test.mode != "" {
 				args = append(args, test.mode, pem, a.File(t))
 			}
-			client := startJava(t, test.major, "weir.Client", args...)
+			client := clients[test.major]
+			client.session(t, args...)
 			for i := range uint64(2) {
 				code, payload := client.do("GET " + base + "/mycontext")
 				seen := fields(payload)

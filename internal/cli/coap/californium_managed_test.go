@@ -35,10 +35,11 @@ func TestClusterWithManagedCalifornium(t *testing.T) {
 			for _, s := range weir {
 				s.AwaitReady()
 			}
+			client := startClusterClient(t)
 			for _, direction := range []struct{ own, wrong, id string }{
 				{addresses[0], addresses[4], "1"}, {addresses[4], addresses[0], "3"}, {addresses[4], addresses[2], "3"}, {addresses[0], addresses[2], "1"},
 			} {
-				serveThrough(t, direction.own, direction.wrong, direction.id)
+				serveThrough(t, client, direction.own, direction.wrong, direction.id)
 			}
 			for i, s := range weir {
 				for _, name := range []string{"dropped_forward", "dropped_backward", "bad_forward", "bad_backward", "strangers", "malformed", "mistaken_ids"} {
@@ -59,11 +60,16 @@ func TestClusterWithManagedCalifornium(t *testing.T) {
 	}
 }
 
+// startClusterClient starts a client with the identity that nodes of the harness know. It has a session with each address that it requests from.
+func startClusterClient(t *testing.T) *peer {
+	t.Helper()
+	return startCalifornium(t, 0, "cali.cluster", ".fornium", "TLS_PSK_WITH_AES_128_CCM_8")
+}
+
 // serveThrough makes a session at the node with the id at own, and requests in it through the node at wrong, and back.
-func serveThrough(t *testing.T, own, wrong, id string) {
+func serveThrough(t *testing.T, client *peer, own, wrong, id string) {
 	t.Helper()
 	nat := newPortNAT(t, own)
-	client := startCalifornium(t, 0, "cali.cluster", ".fornium", "TLS_PSK_WITH_AES_128_CCM_8")
 	cid := ""
 	for move, to := range []string{own, wrong, own, wrong, wrong} {
 		if move > 0 {

@@ -17,13 +17,13 @@ import (
 // benchmark looks for it.
 func TestCaliforniumServer(t *testing.T) {
 	clitest.TakesSeconds(t)
-	classes := buildCalifornium(t, 3)
+	home := buildCalifornium(t, 3)
 	address := clitest.FreeAddresses(t, 1)[0]
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	process := java(classes, "weir.Server", host, port, "100")
+	process := java(home, "weir.Server", host, port, "100")
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
 	}

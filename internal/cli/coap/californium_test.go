@@ -2,15 +2,11 @@ package coap
 
 import (
 	"bufio"
-	"context"
-	"crypto/sha256"
 	"fmt"
 	"io"
-	"io/fs"
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,7 +17,6 @@ import (
 	"github.com/weir-lb/weir/internal/cli/coap/coaptest"
 	"github.com/weir-lb/weir/internal/dtls/handshake/handshaketest"
 	"github.com/weir-lb/weir/internal/dtls/record"
-	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // peer is a program driven over its standard input; see testdata/californium and testdata/peers.
@@ -30,108 +25,6 @@ type peer struct {
 	in      io.WriteCloser
 	out     *bufio.Scanner
 	process *exec.Cmd
-}
-
-// californium4 has the names of 3.x by which 4.x calls the same things.
-var californium4 = strings.NewReplacer("AdvancedSinglePskStore", "SinglePskStore", "AdvancedMultiPskStore", "MultiPskStore", "AdvancedPskStore", "PskStore",
-	"StaticNewAdvancedCertificateVerifier", "StaticCertificateVerifier", "setAdvancedCertificateVerifier", "setCertificateVerifier",
-	"core.server.resources.CoapExchange", "core.CoapExchange")
-
-var building sync.Mutex
-
-// buildCalifornium compiles the harness with Maven for a major version of Californium, 3 or 4, once per version of its sources, and
-// returns the class path. For version 4 it has Client and Peer alone.
-func buildCalifornium(t testing.TB, major int) string {
-	t.Helper()
-	building.Lock() // one build serves all tests
-	defer building.Unlock()
-	netlabtest.Tools(t, "java", "mvn")
-	const project = "testdata/californium"
-	sources := map[string][]byte{}
-	sum := sha256.New()
-	if err := filepath.WalkDir(project, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		sum.Write(text)
-		sources[entry.Name()] = text
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		cache = os.TempDir()
-	}
-	cache = filepath.Join(cache, "weir")
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	name := map[int]string{3: "californium", 4: "californium4"}[major]
-	home := filepath.Join(cache, fmt.Sprintf("%s-%x", name, sum.Sum(nil)[:8]))
-	classPath := filepath.Join(home, "classes") + ":" + filepath.Join(home, "dependency", "*")
-	if _, err := os.Stat(home); err == nil {
-		return classPath
-	}
-	scratch, err := os.MkdirTemp(cache, "build-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(scratch)
-	args := []string{"-q", "-B", "-f", filepath.Join(project, "pom.xml"), "-Dweir.build=" + scratch, fmt.Sprintf("-Pv%d", major), "compile", "dependency:copy-dependencies", "-DincludeScope=runtime"}
-	if major == 4 {
-		renamed := t.TempDir()
-		for _, name := range []string{"Client.java", "Peer.java"} {
-			if err := os.WriteFile(filepath.Join(renamed, name), []byte(californium4.Replace(string(sources[name]))), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		args = append(args, "-Dweir.sources="+renamed)
-	}
-	runMaven(t, args)
-	if err := os.Rename(scratch, home); err != nil && !os.IsExist(err) {
-		if _, taken := os.Stat(home); taken != nil { // another test process may have been first
-			t.Fatal(err)
-		}
-	}
-	return classPath
-}
-
-// runMaven tries three times, because it downloads.
-func runMaven(t testing.TB, args []string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
-	defer cancel()
-	for try := 1; ; try++ {
-		output, err := exec.CommandContext(ctx, "mvn", args...).CombinedOutput()
-		if err == nil {
-			return
-		}
-		if try == 3 || ctx.Err() != nil {
-			t.Fatalf("mvn: %v\n%s", err, output)
-		}
-		t.Logf("mvn, try %d: %v\n%s", try, err, output)
-	}
-}
-
-// startCalifornium starts a client with one DTLS session and socket for all its requests.
-func startCalifornium(t testing.TB, cidLength int, identity, secret, suite string) *peer {
-	t.Helper()
-	return startJava(t, 3, "weir.Client", strconv.Itoa(cidLength), identity, secret, suite)
-}
-
-// java is a class as a process. It ends before its code is worth more than the first compiler's time.
-func java(classes, class string, args ...string) *exec.Cmd {
-	return exec.Command("java", append([]string{"-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", classes, class}, args...)...)
-}
-
-// startJava runs a class of the harness until the test ends.
-func startJava(t testing.TB, major int, class string, args ...string) *peer {
-	t.Helper()
-	c := runPeer(t, java(buildCalifornium(t, major), class, args...))
-	c.ready()
-	return c
 }
 
 // runPeer runs a program until the test ends.
@@ -302,6 +195,7 @@ func fields(payload string) map[string]string {
 func TestCaliforniumMovesThroughNAT(t *testing.T) {
 	clitest.TakesSeconds(t)
 	page := handshaketest.SuitesOfPage(t, "Californium 3", "client", func(s record.Suite) bool { return s.KeyExchange() == record.PSK })
+	client := startClusterClient(t)
 	for _, c := range []struct {
 		suite     string
 		cidLength int
@@ -312,11 +206,9 @@ func TestCaliforniumMovesThroughNAT(t *testing.T) {
 		{"TLS_PSK_WITH_AES_128_CCM", 6},
 	} {
 		t.Run(fmt.Sprintf("%s/cid%d", c.suite, c.cidLength), func(t *testing.T) {
-			t.Parallel()
-			buildCalifornium(t, 3) // first: it may skip
 			s := coaptest.Start(t, 1, "--dtls-only", "--dtls", "127.0.0.1:0", "--node-id", "5")
 			nat := newPortNAT(t, strings.TrimPrefix(s.Uris[0], "coaps://"))
-			client := startCalifornium(t, c.cidLength, "cali.nat", ".fornium", c.suite)
+			client.session(t, strconv.Itoa(c.cidLength), "cali.nat", ".fornium", c.suite)
 			base := "coaps://" + nat.address()
 
 			ports, cid := map[string]bool{}, ""
@@ -378,7 +270,7 @@ func TestCaliforniumInCluster(t *testing.T) {
 		nodes = append(nodes, coaptest.Start(t, 1, "--dtls-cluster", clitest.ClusterArgs(addresses, i)))
 	}
 	nat := newPortNAT(t, addresses[0])
-	client := startCalifornium(t, 0, "cali.cluster", ".fornium", "TLS_PSK_WITH_AES_128_CCM_8")
+	client := startClusterClient(t)
 	base := "coaps://" + nat.address()
 	for move, at := range []int{0, 2, 0, 2, 2} { // index of the node's address
 		if move > 0 {
@@ -419,8 +311,9 @@ func TestClusterWithCalifornium(t *testing.T) {
 	weir := coaptest.Start(t, 1, "--dtls-cluster", clitest.ClusterArgs(addresses, 0))
 	startJava(t, 3, "weir.Node", port(addresses[2]), port(addresses[3]), "2", "1", addresses[1])
 
-	serveThrough(t, addresses[0], addresses[2], "1")
-	serveThrough(t, addresses[2], addresses[0], "2")
+	client := startClusterClient(t)
+	serveThrough(t, client, addresses[0], addresses[2], "1")
+	serveThrough(t, client, addresses[2], addresses[0], "2")
 	for name, least := range map[string]float64{"forwarded": 3, "backwarded": 3, "processed_forwarded": 3, "sent_backwarded": 3} {
 		if n := weir.Metric("weir_coap_cluster_" + name + "_total"); n < least {
 			t.Errorf("%s: %v frames, want at least %v", name, n, least)

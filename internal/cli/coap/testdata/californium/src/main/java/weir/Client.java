@@ -43,6 +43,8 @@ import org.eclipse.californium.scandium.dtls.x509.StaticNewAdvancedCertificateVe
  * Arguments: cid-length identity secret cipher-suite [X509|RPK own.pem root.pem]. A negative cid-length offers no connection id, UDP in its
  * place is without DTLS. own.pem
  * has the certificate chain and its private key, of which RPK uses the key. The line "RESUME" makes the next request resume its session.
+ *
+ * "SESSION ARGUMENT..." begins with another socket and other arguments, and is answered by READY: a test of many sessions starts one process.
  */
 public class Client {
 
@@ -54,10 +56,19 @@ public class Client {
 		config.set(DtlsConfig.DTLS_ROLE, DtlsConfig.DtlsRole.CLIENT_ONLY);
 		config.set(DtlsConfig.DTLS_RECEIVER_THREAD_COUNT, 1);
 		config.set(DtlsConfig.DTLS_CONNECTOR_THREAD_COUNT, 1);
-		if (args[0].equals("UDP")) {
-			serve(CoapEndpoint.builder().setConfiguration(config).build(), null);
-			return;
+		String[] present = args;
+		while (present != null) {
+			DTLSConnector connector = present[0].equals("UDP") ? null : connector(config, present);
+			CoapEndpoint.Builder endpoint = CoapEndpoint.builder().setConfiguration(config);
+			if (connector != null) {
+				endpoint.setConnector(connector);
+			}
+			present = serve(endpoint.build(), connector);
 		}
+		System.exit(0);
+	}
+
+	private static DTLSConnector connector(Configuration config, String[] args) throws Exception {
 		int cidLength = Integer.parseInt(args[0]);
 		config.set(DtlsConfig.DTLS_CONNECTION_ID_LENGTH, cidLength < 0 ? null : Integer.valueOf(cidLength));
 
@@ -69,16 +80,23 @@ public class Client {
 		} else {
 			dtls.setAdvancedPskStore(new AdvancedSinglePskStore(args[1], args[2].getBytes(StandardCharsets.UTF_8)));
 		}
-		DTLSConnector connector = new DTLSConnector(dtls.build());
-		serve(CoapEndpoint.builder().setConfiguration(config).setConnector(connector).build(), connector);
+		return new DTLSConnector(dtls.build());
 	}
 
-	/** Answers the lines of standard input until its end; connector is null where there is no session. */
-	static void serve(CoapEndpoint endpoint, DTLSConnector connector) throws Exception {
+	private static final BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+
+	/**
+	 * Answers the lines of standard input until its end, or until SESSION, whose arguments it returns; connector is null where there is no
+	 * session.
+	 */
+	static String[] serve(CoapEndpoint endpoint, DTLSConnector connector) throws Exception {
 		endpoint.start();
-		BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
 		System.out.println("READY");
 		for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+			if (line.startsWith("SESSION ")) {
+				endpoint.destroy();
+				return line.substring("SESSION ".length()).split(" ", -1);
+			}
 			if (line.equals("RESUME")) {
 				connector.forceResumeAllSessions();
 				continue;
@@ -86,7 +104,7 @@ public class Client {
 			System.out.println(answer(endpoint, line.trim().split(" ")));
 		}
 		endpoint.destroy();
-		System.exit(0);
+		return null;
 	}
 
 	private static void certificates(DtlsConnectorConfig.Builder dtls, String[] args) throws Exception {

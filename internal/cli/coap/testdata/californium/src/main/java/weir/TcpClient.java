@@ -14,5 +14,6 @@ public class TcpClient {
 		TcpConfig.register();
 		Configuration config = Configuration.createStandardWithoutFile();
 		Client.serve(CoapEndpoint.builder().setConfiguration(config).setConnector(new TcpClientConnector(config)).build(), null);
+		System.exit(0);
 	}
 }
