@@ -26,6 +26,7 @@ type CoapConfig struct {
 	Duration time.Duration // the window; default 8 s
 	Paths    []string      // names of CoapPaths or MovedPaths; default all CoapPaths
 	With     []string      // peers to compare with in the same run, of CoapPeers
+	Interval time.Duration // of the requests of a client; 0: the next one follows the answer
 }
 
 // coapPath is one way from the clients to their servers.
@@ -211,6 +212,9 @@ func (p coapPath) load(ctx context.Context, cfg CoapConfig, s *programs.Stage, u
 	ctx, cancel := context.WithTimeout(ctx, cfg.Warmup+cfg.Duration+3*time.Minute)
 	defer cancel()
 	args := []string{"--clients", strconv.Itoa(cfg.Clients), "--requests", "1000000000"}
+	if cfg.Interval > 0 {
+		args = append(args, "--interval", cfg.Interval.String())
+	}
 	if p.moved {
 		// Four changes, so that also a client has three whose datagram was lost when one was due. A fifth would come after the end.
 		args = append(args, "--rebind-every", ((cfg.Warmup + cfg.Duration) * 2 / 9).String())

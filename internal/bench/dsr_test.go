@@ -222,7 +222,7 @@ func TestRootDSRKernelPaths(t *testing.T) {
 	netlabtest.Root(t)
 	netlabtest.Tools(t, "iperf", "iperf3", "iptables", "ip6tables", "nft")
 	short := slices.DeleteFunc(namesOf(dsrLoads()), func(name string) bool { return name == loadIperf3 })
-	kernelPaths(t, 300*time.Millisecond, short...)
+	kernelPaths(t, 100*time.Millisecond, short...)
 	kernelPaths(t, time.Second, loadIperf3)
 	nothingStays(t)
 }

@@ -29,7 +29,7 @@ func TestRootSteeredSessionsMove(t *testing.T) {
 			// A machine that is too busy for three changes in the time gets more.
 			run := func(duration time.Duration) *measure.Result {
 				results, err := bench.Coap(t.Context(), bench.CoapConfig{
-					Run: bench.Run{Binary: self}, Clients: clients, Warmup: time.Second, Duration: duration, Paths: []string{path},
+					Run: bench.Run{Binary: self}, Clients: clients, Warmup: time.Second, Duration: duration, Interval: 100 * time.Millisecond, Paths: []string{path},
 				})
 				if err != nil {
 					t.Fatal(err)

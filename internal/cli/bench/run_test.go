@@ -24,7 +24,7 @@ func TestRootBenchDSR(t *testing.T) {
 	netlabtest.Tools(t, "iperf")
 	page := filepath.Join(t.TempDir(), "dsr.html")
 	paths := []string{"weir-nat-xdp", "weir-l2dsr-tcx", "weir-l3dsr-xdp"}
-	out, err := clitest.Execute(t, "bench", "run", "dsr", "--rounds", "1", "--duration", "300ms", "--loads", "iperf2,frames", "--json", "--report", page, "--only", strings.Join(paths, ","))
+	out, err := clitest.Execute(t, "bench", "run", "dsr", "--rounds", "1", "--duration", "100ms", "--loads", "iperf2,frames", "--json", "--report", page, "--only", strings.Join(paths, ","))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -53,7 +53,7 @@ func TestRootBenchLive(t *testing.T) {
 		return
 	}
 	page := filepath.Join(t.TempDir(), "live.html")
-	out, err := clitest.Execute(t, "bench", "ebpf", "--live", "--rounds", "1", "--duration", "300ms", "--only", "weir-cid", "--hook", "xdp", "--families", "ipv6", "--json", "--report", page)
+	out, err := clitest.Execute(t, "bench", "ebpf", "--live", "--rounds", "1", "--duration", "100ms", "--only", "weir-cid", "--hook", "xdp", "--families", "ipv6", "--json", "--report", page)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -128,7 +128,7 @@ func TestRootBenchNFQueue(t *testing.T) {
 	}
 	netlabtest.Tools(t, "iperf", "iptables", "ip6tables", "ethtool")
 	page := filepath.Join(t.TempDir(), "nfqueue.html")
-	out, err := clitest.Execute(t, "bench", "run", "nfqueue", "--rounds", "1", "--duration", "200ms", "--loads", "tcp,tcp8-sources,udp,fragments,flood,pingpong",
+	out, err := clitest.Execute(t, "bench", "run", "nfqueue", "--rounds", "1", "--duration", "100ms", "--loads", "tcp,tcp8-sources,udp,fragments,flood,pingpong",
 		"--bandwidths", "20M", "--fragment-rates", "500", "--families", "ipv4,ipv6", "--json", "--report", page)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)

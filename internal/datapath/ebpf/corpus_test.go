@@ -25,6 +25,7 @@ func (p *path) Traits() steertest.Traits {
 }
 
 func (p *path) Apply(s *lb.Snapshot) error {
+	s = small(s)
 	if p.d == nil {
 		p.d = p.w.open(p.t, p.hook, s.Limits)
 	}

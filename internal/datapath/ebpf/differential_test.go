@@ -24,7 +24,7 @@ import (
 const differentialSpec = `
 hash_key: 000102030405060708090a0b0c0d0e0f
 maglev_size: 251
-limits: {flows: 262144, fragments: 262144, held_fragments: 65536, held_per_datagram: 8, fragment_ttl: 2s}
+limits: {flows: 131072, fragments: 262144, held_fragments: 65536, held_per_datagram: 8, fragment_ttl: 2s}
 services:
 - name: cid
   mode: l2dsr

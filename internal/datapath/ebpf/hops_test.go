@@ -133,7 +133,7 @@ services:
 // serving is a data path with a spec in force.
 func (w *world) serving(t *testing.T, hook attach.Hook, spec string) *Datapath {
 	t.Helper()
-	snapshot := compile(t, spec, Caps(hook))
+	snapshot := small(compile(t, spec, Caps(hook)))
 	d := w.open(t, hook, snapshot.Limits)
 	if err := d.Apply(snapshot); err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ func TestRootNewFlowRateOnManyCPUs(t *testing.T) {
 			w := newWorld(t)
 			defer w.close()
 			d := w.serving(t, hook, fmt.Sprintf(`
-limits: {flows: 262144}
+limits: {flows: 131072}
 services:
 - name: limited
   mode: l2dsr

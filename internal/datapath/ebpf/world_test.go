@@ -69,7 +69,11 @@ func (w *world) open(t *testing.T, hook attach.Hook, limits lb.Limits) *Datapath
 		d.tables.Control.Held = 0
 		d.tables.Control.Crowded = 0
 		m := d.tables.Maps[bpf.MapSnatSearches] // time begins again
-		numbers := make([]uint32, m.MaxEntries())
+		most := 64                              // more services than a case has
+		for number := range d.state.names {
+			most = max(most, 2*int(number))
+		}
+		numbers := make([]uint32, min(int(m.MaxEntries()), most*int(m.MaxEntries())/bpf.MaxServices))
 		for i := range numbers {
 			numbers[i] = uint32(i)
 		}
@@ -78,6 +82,16 @@ func (w *world) open(t *testing.T, hook attach.Hook, limits lb.Limits) *Datapath
 		}
 	}
 	return d
+}
+
+// small is a snapshot with smaller tables where it has those of a specification that says nothing about them: each test clears them.
+func small(s *lb.Snapshot) *lb.Snapshot {
+	if s.Limits.Flows != 1<<18 {
+		return s
+	}
+	smaller := *s
+	smaller.Limits.Flows = 1 << 12
+	return &smaller
 }
 
 func (w *world) close() {

@@ -232,17 +232,22 @@ func (k *Kubelet) program(image string) string {
 	return k.options.Programs[name]
 }
 
-// listens says whether any socket is bound in the Pod's network namespace.
+// listens says whether any socket is bound in the Pod's network namespace, or was since the start of its process: the kernel walks the
+// connections of all namespaces for the answer.
 func (r *Container) listens() bool {
+	if r.listened == r.started {
+		return true
+	}
 	r.mu.Lock()
 	pid, err := r.first()
 	r.mu.Unlock()
 	if err != nil {
 		return false
 	}
-	for _, protocol := range []string{"tcp", "tcp6", "udp", "udp6"} {
+	for _, protocol := range []string{"udp", "udp6", "tcp", "tcp6"} {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, protocol))
 		if err == nil && strings.Count(string(text), "\n") > 1 {
+			r.listened = r.started
 			return true
 		}
 	}

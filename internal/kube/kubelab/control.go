@@ -161,7 +161,7 @@ const within = 90 * time.Second
 // Await waits until is returns true, for a minute and a half. what completes the sentence "did not happen: …".
 func (c *ControlPlane) Await(what string, is func() bool) error {
 	pause := time.Millisecond
-	for end := time.Now().Add(within); !is(); pause = min(2*pause, 20*time.Millisecond) {
+	for end := time.Now().Add(within); !is(); pause = min(2*pause, 50*time.Millisecond) {
 		if time.Now().After(end) {
 			return fmt.Errorf("did not happen within %v: %s", within, what)
 		}
@@ -219,6 +219,7 @@ func (c *ControlPlane) run(program string, args ...string) (*exec.Cmd, error) {
 	c.outputs[program] = output
 	cmd := exec.Command(filepath.Join(Directory(), program), args...)
 	cmd.Stdout, cmd.Stderr = output, output
+	cmd.Env = append(os.Environ(), "GOGC=400") // they live for a minute, which begins with most of what they allocate
 	return cmd, c.running.Start(c.options.Host, cmd)
 }
 

@@ -2,6 +2,7 @@ package kubelab
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -42,6 +43,7 @@ type Kubelet struct {
 	mu      sync.Mutex
 	free    []Slot                // the one that has been free for longest first
 	running map[string]*Container // by namespace/name
+	changed chan struct{}         // the API server has said that a Pod is another one now
 	stop    chan struct{}
 	stopped chan struct{}
 }
@@ -61,6 +63,9 @@ type Container struct {
 	ending  bool // SIGTERM was sent
 	killAt  time.Time
 	seen    string // the status that was written last
+
+	// Of the kubelet's own goroutine: how often it has looked, and at which start of the process it found a socket, and readiness.
+	looks, listened, steady int
 }
 
 // KubeletOptions say what a kubelet runs.
@@ -81,7 +86,7 @@ type KubeletOptions struct {
 func (c *ControlPlane) StartKubelet(o KubeletOptions) (*Kubelet, error) {
 	k := &Kubelet{
 		plane: c, options: o, image: o.Image, group: programs.NewGroup(), free: slices.Clone(o.Slots), running: map[string]*Container{},
-		stop: make(chan struct{}), stopped: make(chan struct{}),
+		changed: make(chan struct{}, 1), stop: make(chan struct{}), stopped: make(chan struct{}),
 	}
 	if err := c.Apply("", []byte("apiVersion: v1\nkind: Node\nmetadata: {name: "+node+"}\n"), false); err != nil {
 		return nil, err
@@ -173,29 +178,53 @@ func (r *Container) Command(args ...string) (string, error) {
 	return string(out), err
 }
 
-// every is how often the kubelet looks at its Pods.
-const every = 50 * time.Millisecond
+// every is how often the kubelet looks at its Pods, steadyLooks at how many of these looks it probes one that is ready.
+const (
+	every       = 50 * time.Millisecond
+	steadyLooks = 4
+)
 
+// run looks at the processes of all Pods again and again. It lists the Pods only when the API server has said that one has changed, or when a
+// step has failed: each list takes a millisecond and more of both sides.
 func (k *Kubelet) run() {
 	defer close(k.stopped)
+	ctx, cancel := context.WithCancel(k.plane.ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() { k.watch(ctx) })
+	defer watching.Wait()
+	defer cancel()
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
-	for {
+	var pods []corev1.Pod
+	for stale := true; ; {
 		select {
 		case <-k.stop:
 			return
 		case <-ticker.C:
 		}
-		var list corev1.PodList
-		if err := k.plane.Get("/api/v1/pods", &list); err != nil {
-			continue // it may be stopped for a moment by the test
+		select {
+		case <-k.changed:
+			stale = true
+		default:
 		}
-		for i := range list.Items {
-			if err := k.reconcile(&list.Items[i]); err != nil && !strings.Contains(err.Error(), "NotFound") {
-				k.plane.options.Log("kubelet: Pod %s: %v", list.Items[i].Name, err)
+		listed := stale
+		if stale {
+			var list corev1.PodList
+			if err := k.plane.Get(podsPath, &list); err != nil {
+				continue // it may be stopped for a moment by the test
 			}
+			pods, stale = list.Items, false
 		}
-		k.forget(list.Items)
+		for i := range pods {
+			err := k.reconcile(&pods[i])
+			if err != nil && !strings.Contains(err.Error(), "NotFound") {
+				k.plane.options.Log("kubelet: Pod %s: %v", pods[i].Name, err)
+			}
+			stale = stale || err != nil || pods[i].Spec.NodeName == ""
+		}
+		if listed {
+			k.forget(pods)
+		}
 	}
 }
 
@@ -328,9 +357,13 @@ func (k *Kubelet) forget(pods []corev1.Pod) {
 
 // report writes the Pod's status if it has changed.
 func (k *Kubelet) report(pod *corev1.Pod, r *Container) error {
+	if r.looks++; r.steady == r.started && r.looks%steadyLooks != 0 {
+		return nil
+	}
 	ready := corev1.ConditionFalse
+	r.steady = 0
 	if r.ready() && (!k.options.Listening || r.listens()) {
-		ready = corev1.ConditionTrue
+		ready, r.steady = corev1.ConditionTrue, r.started
 	}
 	now := fmt.Sprint(r.started, ready, r.Slot.Address)
 	if now == r.seen {
