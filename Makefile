@@ -55,7 +55,7 @@ differential: ## the kernel data path against package steer on FRAMES random pac
 	@.ci/deps go
 	WEIR_ROOT=1 FRAMES=$(FRAMES) $(GO) test -count=1 -timeout 60m -run TestRootDifferential -v ./internal/datapath/ebpf ./internal/turn/kernelrelay
 
-.PHONY: help demo kube-demo build image manifests kubelab conformance check test lint vulnerabilities fmt generate fuzz mutate bench install clean
+.PHONY: help demo kube-demo build image dist manifests kubelab conformance check test lint vulnerabilities licences fmt generate fuzz mutate bench install clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -69,6 +69,10 @@ image: ## bin/weir-image.tar: a container image (OCI archive) for amd64 and arm6
 	for arch in amd64 arm64; do CGO_ENABLED=0 GOARCH=$$arch $(GO) build -trimpath -buildvcs=$(VCS) -ldflags "-s -w" -o bin/weir-$$arch ./cmd/weir; done
 	$(GO) run -C tools/deploy . image -binaries amd64=$(CURDIR)/bin/weir-amd64,arm64=$(CURDIR)/bin/weir-arm64 -o $(CURDIR)/bin/weir-image.tar
 	for arch in amd64 arm64; do $(GO) run -C tools/deploy . sbom -binary $(CURDIR)/bin/weir-$$arch -architecture $$arch > bin/weir-$$arch.spdx.json; done
+
+dist: ## bin/dist, a release: programs, deb and rpm, image, completions, manual pages, SBOM, SHA256SUMS; the same commit gives the same bytes
+	@.ci/deps go
+	@.ci/dist $(GO) $(VCS)
 
 manifests: ## deploy/*-manifests.yaml from the charts in deploy
 	@.ci/deps go
@@ -109,6 +113,10 @@ vulnerabilities: ## known vulnerabilities that weir reaches, where govulncheck's
 	@.ci/deps go
 	@.ci/vulnerabilities
 
+licences: ## the licences of all modules that weir and its tests consist of are allowed ones
+	@.ci/deps go
+	@$(GO) run ./.ci/licences
+
 fmt: ## format as lint wants it
 	@.ci/deps go lint
 	golangci-lint fmt
@@ -117,9 +125,9 @@ generate: ## what is generated and committed; CI checks that nothing changes
 	@.ci/deps go generate
 	$(GO) generate ./...
 
-fuzz: ## every fuzz target for FUZZTIME each
+fuzz: ## every fuzz target for FUZZTIME each, or all of them in FUZZBUDGET (2h); what they find of interest is kept in FUZZCORPUS
 	@.ci/deps go
-	@FUZZTIME=$(FUZZTIME) .ci/fuzz
+	@FUZZTIME=$(FUZZTIME) FUZZBUDGET=$(FUZZBUDGET) .ci/fuzz $(PKG)
 
 mutate: ## does a test fail when the code is changed? One change of ten in the pure packages (ALL=1: each, PKG=./internal/steering/flow)
 	@.ci/deps go

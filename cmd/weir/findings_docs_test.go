@@ -12,10 +12,11 @@ import (
 	"github.com/weir-lb/weir/internal/cli/clitest"
 )
 
-// Each finding of docs/findings*.md names a test, is open or says that there is none, and what it names exists.
-func TestFindingsNameTheirTests(t *testing.T) {
-	known := map[string]bool{}
-	declared := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+// everyTest are the names of all tests and fuzz targets, and of the files of the corpora.
+func everyTest(t *testing.T) (known map[string]bool) {
+	t.Helper()
+	known = map[string]bool{}
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -34,6 +35,38 @@ func TestFindingsNameTheirTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return known
+}
+
+// Every test that the threat model and the check list of a release name exists, and every asset of the threat model has one.
+func TestThreatModelNamesItsTests(t *testing.T) {
+	known := everyTest(t)
+	named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`")
+	rows := 0
+	for _, path := range []string{docsFolder + "security.md", docsFolder + "release.md"} {
+		for i, line := range strings.Split(clitest.ReadPage(t, path), "\n") {
+			names := named.FindAllStringSubmatch(line, -1)
+			for _, name := range names {
+				if !known[name[1]] {
+					t.Errorf("%s:%d: there is no %s", path, i+1, name[1])
+				}
+			}
+			if cells := strings.Split(line, " | "); len(cells) == 4 && !strings.HasPrefix(line, "| asset ") {
+				rows++
+				if test := cells[3]; len(names) == 0 && !strings.Contains(test, "](") && !strings.Contains(test, "corpus") {
+					t.Errorf("%s:%d: no test in %s", path, i+1, line)
+				}
+			}
+		}
+	}
+	if rows < 20 {
+		t.Errorf("%d rows: the page is read wrongly", rows)
+	}
+}
+
+// Each finding of docs/findings*.md names a test, is open or says that there is none, and what it names exists.
+func TestFindingsNameTheirTests(t *testing.T) {
+	known := everyTest(t)
 	named := regexp.MustCompile("`(Test\\w+|[\\w-]+\\.txtar)`")
 	rows, open := 0, 0
 	paths, err := filepath.Glob("../../docs/findings*.md")

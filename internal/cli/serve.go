@@ -13,9 +13,9 @@ import (
 type Loop func(ctx context.Context) error
 
 // Serve runs the parts and, what the flags request of admin addresses, until ctx ends or one of them fails; then it
-// stops the others and waits for them. hangup (may be nil) is called for each SIGHUP, also
-// for one that came while the process started. The first error wins.
-func Serve(ctx context.Context, flags ServeFlags, log *slog.Logger, api admin.Config, hangup func(), parts ...Loop) error {
+// stops the others and waits for them. hangup (may be nil) is called for each SIGHUP, also for one that came while the
+// process started; the reload lasts until the channel that it returns closes, nil: it has ended. The first error wins.
+func Serve(ctx context.Context, flags ServeFlags, log *slog.Logger, api admin.Config, hangup func() <-chan struct{}, parts ...Loop) error {
 	servers, err := flags.open(log, api)
 	if err != nil {
 		return err
@@ -26,8 +26,15 @@ func Serve(ctx context.Context, flags ServeFlags, log *slog.Logger, api admin.Co
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if hangup != nil {
-		SignalsOf(ctx).hangups.onReload(hangup)
+		SignalsOf(ctx).hangups.onReload(func() { reload(ctx, hangup) })
 	}
+	return RunTogether(ctx, parts...)
+}
+
+// RunTogether runs loops until ctx ends or one of them does; then it stops the others and waits for them. The first error wins.
+func RunTogether(ctx context.Context, parts ...Loop) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	var group sync.WaitGroup
 	failures := make(chan error, len(parts))
 	for _, run := range parts {
@@ -44,4 +51,21 @@ func Serve(ctx context.Context, flags ServeFlags, log *slog.Logger, api admin.Co
 		}
 	}
 	return nil
+}
+
+// reload reports a reload to systemd until it has ended.
+func reload(ctx context.Context, hangup func() <-chan struct{}) {
+	reloaded := notifyReloading()
+	done := hangup()
+	if done == nil {
+		reloaded()
+		return
+	}
+	go func() { // what reads the file may not run yet
+		select {
+		case <-done:
+			reloaded()
+		case <-ctx.Done():
+		}
+	}()
 }

@@ -63,6 +63,7 @@ type Loop struct {
 	announce func() *v1.AnnounceStatus
 	applied  atomic.Pointer[lb.Snapshot]
 	changed  chan struct{} // capacity 1: the applied snapshot changed, probes must follow
+	answers  chan struct{} // Run sends on it to whoever waits in Respond
 
 	mu        sync.Mutex // guards the rest, and serialises Compile and Apply
 	spec      *lb.Spec
@@ -95,6 +96,7 @@ func New(datapath Datapath, options Options) *Loop {
 		announce: options.Announce,
 		news:     make(chan struct{}),
 		changed:  make(chan struct{}, 1),
+		answers:  make(chan struct{}),
 	}
 	l.recall()
 	return l
@@ -110,6 +112,9 @@ func (l *Loop) Load(name string, text []byte) error {
 	spec, document, err := config.Decode[lb.Spec](name, text)
 	if err != nil {
 		return l.failLocked(err)
+	}
+	for _, warning := range document.Warnings() {
+		l.log.Warn(warning)
 	}
 	if err := l.reloadLocked(spec, document); err != nil {
 		return err
@@ -362,6 +367,17 @@ func (l *Loop) Status() v1.BalancerStatus {
 		s.Services[i].Cluster = clusters[s.Services[i].Name]
 	}
 	return s
+}
+
+// Respond returns when Run's loop has answered and no change of the configuration is under way, or when ctx ends: a watchdog calls it.
+func (l *Loop) Respond(ctx context.Context) {
+	select {
+	case <-l.answers:
+	case <-ctx.Done():
+		return
+	}
+	l.mu.Lock() // a data path that does not return from Apply holds it
+	defer l.mu.Unlock()
 }
 
 // Ready returns nil once a snapshot is applied, whatever happened to later ones.

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -337,4 +338,48 @@ func TestRunFollowsTheFile(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Errorf("Run: %v", err)
 	}
+}
+
+// A watchdog notices that a data path does not return from a change, and that the loop does not run.
+func TestRespond(t *testing.T) {
+	m := &memory{}
+	l := New(m, Options{})
+	respond := func() <-chan struct{} {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			l.Respond(context.Background())
+		}()
+		return done
+	}
+	silent := func(answer <-chan struct{}, when string) {
+		t.Helper()
+		select {
+		case <-answer:
+			t.Errorf("answered %s", when)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	first := respond()
+	silent(first, "before Run")
+	stop := netlabtest.Run(t, func(ctx context.Context) error { return l.Run(ctx, nil, nil) })
+	<-first
+	m.mu.Lock() // Apply waits for it
+	loaded := make(chan error, 1)
+	go func() { loaded <- l.Load("f", []byte(good)) }()
+	for l.mu.TryLock() {
+		l.mu.Unlock()
+		runtime.Gosched()
+	}
+	hung := respond()
+	silent(hung, "while the data path hangs")
+	m.mu.Unlock()
+	<-hung
+	if err := <-loaded; err != nil {
+		t.Error(err)
+	}
+	stop()
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	l.Respond(ended) // returns
 }

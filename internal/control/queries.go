@@ -32,10 +32,14 @@ func (l *Loop) runQueries(ctx context.Context) {
 			prober.Follow(snapshot)
 			follower.Follow(snapshot)
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-l.changed:
+		for changed := false; !changed; {
+			select {
+			case <-ctx.Done():
+				return
+			case l.answers <- struct{}{}:
+			case <-l.changed:
+				changed = true
+			}
 		}
 	}
 }

@@ -1,6 +1,6 @@
-// Command deploy makes what Weir is deployed with: container images without Docker, and manifests of the Helm chart.
+// Command deploy makes what Weir is deployed with: container images without Docker, Debian and RPM packages, and manifests of the Helm chart.
 //
-// It is a module of its own, so that Weir's has none of Helm's modules.
+// It is a module of its own, so that Weir's has none of Helm's and nfpm's modules.
 package main
 
 import (
@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 )
 
 func main() {
@@ -20,7 +21,7 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return errors.New("write image, sbom, render or lint")
+		return errors.New("write image, package, sbom, render or lint")
 	}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	switch args[0] {
@@ -30,6 +31,22 @@ func run(args []string) error {
 			return err
 		}
 		return writeImage(*out, *tag, strings.Split(*binaries, ","))
+	case "package":
+		p := packaging{}
+		epoch := flags.Int64("epoch", 0, "SOURCE_DATE_EPOCH: time of all files, seconds since 1970")
+		flags.StringVar(&p.binary, "binary", "", "file of weir")
+		flags.StringVar(&p.architecture, "architecture", "amd64", "of the binary")
+		flags.StringVar(&p.source, "source", ".", "directory of the repository")
+		flags.StringVar(&p.share, "share", "", "directory of what goes to /usr/share besides")
+		flags.StringVar(&p.version, "version", "", "of the packages (default: the binary's)")
+		flags.StringVar(&p.out, "o", ".", "directory that is written to")
+		flags.StringVar(&p.formats, "formats", "deb,rpm", "of the packages")
+		flags.StringVar(&p.compression, "compression", "zstd", "of the packages; deb also none")
+		if err := flags.Parse(args[1:]); err != nil {
+			return err
+		}
+		p.time = time.Unix(*epoch, 0).UTC()
+		return p.write()
 	case "sbom":
 		binary, architecture := flags.String("binary", "", "file of weir"), flags.String("architecture", "amd64", "of the binary")
 		if err := flags.Parse(args[1:]); err != nil {
@@ -54,5 +71,5 @@ func run(args []string) error {
 		}
 		return err
 	}
-	return fmt.Errorf("%s: write image, sbom, render or lint", args[0])
+	return fmt.Errorf("%s: write image, package, sbom, render or lint", args[0])
 }

@@ -220,7 +220,7 @@ func checkText(result *checkResult, caps lb.Caps) error {
 		return err
 	}
 	result.Services, result.Tier = control.Describe(snapshot, nil), control.DescribeTier(snapshot)
-	result.Warnings = spec.Warnings()
+	result.Warnings = append(document.Warnings(), spec.Warnings()...)
 	for _, route := range announce.Decide(snapshot, announce.Node{}) {
 		result.Announce = append(result.Announce, route.Prefix.String())
 	}

@@ -13,27 +13,32 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
-// systemdBoot starts systemd as the first process of new namespaces, with one service, in a cgroup of its own, which
-// it removes at the end. It cannot write sysctls: it would raise fs.file-max of the whole machine. Its argument is the directory of the unit files; systemd's process id goes to its file pid.
+// systemdBoot runs a script that becomes systemd as the first process of new namespaces, in a cgroup of its own, which
+// it removes at the end. systemd cannot write sysctls: it would raise fs.file-max of the whole machine. The arguments are the directory of
+// the unit files, the script, which gets that as $0, and further namespaces; the process id of unshare goes to the directory's file pid.
 const systemdBoot = `
 mount --make-rprivate / && mkdir -p $1/cgroup && mount -t cgroup2 none $1/cgroup || exit 1
 group=$1/cgroup/weir-test-$$
 mkdir $group && echo 0 > $group/cgroup.procs || exit 1
-setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --cgroup --uts --ipc sh -ec '
-	mount -t proc proc /proc
-	mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys
-	umount -R -l /sys/fs/cgroup
-	mount -t cgroup2 none /sys/fs/cgroup
-	mount -t tmpfs tmpfs /run
-	mount -t tmpfs tmpfs /etc/systemd/system
-	cp $0/*.service $0/*.target /etc/systemd/system
-	exec env -i container=weir PATH=$PATH /lib/systemd/systemd --system --unit=weir.target --log-target=console --show-status=0 --dump-core=0
-' $1 &
+setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --cgroup --uts --ipc $3 sh -ec "$2" $1 &
 echo $! > $1/pid
 wait
 echo 0 > $1/cgroup/cgroup.procs
 find $group -depth -type d -exec rmdir {} + 2> $1/rmdir
 `
+
+const startSystemd = "exec env -i container=weir PATH=$PATH /lib/systemd/systemd --system --unit=weir.target --log-target=console --show-status=0 --dump-core=0"
+
+// bootService starts a systemd on this machine's files.
+const bootService = `
+mount -t proc proc /proc
+mount --bind /proc/sys /proc/sys && mount -o remount,bind,ro /proc/sys
+umount -R -l /sys/fs/cgroup
+mount -t cgroup2 none /sys/fs/cgroup
+mount -t tmpfs tmpfs /run
+mount -t tmpfs tmpfs /etc/systemd/system
+cp $0/*.service $0/*.target /etc/systemd/system
+` + startSystemd
 
 // SystemdService is a service of a systemd that was started for a test.
 type SystemdService struct {
@@ -44,18 +49,23 @@ type SystemdService struct {
 // StartSystemd starts a systemd with a service named weir until the test ends.
 func StartSystemd(t *testing.T, unit string) *SystemdService {
 	t.Helper()
-	netlabtest.Root(t)
-	netlabtest.Tools(t, "systemctl", "unshare", "nsenter", "setpriv")
-	dir := t.TempDir()
-	for name, text := range map[string]string{
+	return bootSystemd(t, t.TempDir(), bootService, "", map[string]string{
 		"weir.target":  "[Unit]\nDefaultDependencies=no\nWants=weir.service\n",
 		"weir.service": unit,
-	} {
+	})
+}
+
+// bootSystemd starts a systemd by a script until the test ends.
+func bootSystemd(t *testing.T, dir, script, namespaces string, units map[string]string) *SystemdService {
+	t.Helper()
+	netlabtest.Root(t)
+	netlabtest.Tools(t, "systemctl", "unshare", "nsenter", "setpriv")
+	for name, text := range units {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	cmd := exec.Command("unshare", "--mount", "sh", "-c", systemdBoot, "sh", dir)
+	cmd := exec.Command("unshare", "--mount", "sh", "-c", systemdBoot, "sh", dir, script, namespaces)
 	out := new(LockedBuffer)
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := StartChild(cmd); err != nil {

@@ -185,7 +185,11 @@ func serveCoap(ctx, signalled context.Context, k *handover.Store, f *coapServerF
 	}
 	running, end := untilEnd(ctx, signalled, server, k, &cfg)
 	defer end()
-	err = cli.Serve(running, f.serve, log, coapAdmin(server, k, f.members.pods), reload, parts...)
+	hangup := func() <-chan struct{} {
+		reload()
+		return nil
+	}
+	err = cli.Serve(running, f.serve, log, coapAdmin(server, k, f.members.pods), hangup, parts...)
 	log.Info("stopped")
 	return errors.Join(err, server.Close())
 }

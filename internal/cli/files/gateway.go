@@ -41,7 +41,7 @@ func Gateway(name string, text []byte) (*GatewayPlan, error) {
 	if len(c.Listeners) == 0 {
 		return nil, document.Errorf("listeners", "there is none, nothing would be served; add one, such as listeners: [{name: udp, address: 0.0.0.0, port: 3478}]")
 	}
-	return &GatewayPlan{Gateway: c, Document: document, Log: stunnerd.LogLevels{All: slog.LevelInfo}}, nil
+	return &GatewayPlan{Gateway: c, Document: document, Notes: document.Warnings(), Log: stunnerd.LogLevels{All: slog.LevelInfo}}, nil
 }
 
 func parseStunnerd(name string, text []byte) (*GatewayPlan, error) {

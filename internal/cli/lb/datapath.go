@@ -35,6 +35,7 @@ func openUDP(config udpnat.Config) (*balancer, error) {
 		datapath: datapath,
 		samples:  datapath.Samples,
 		flows:    datapath.Flows,
+		respond:  func(context.Context) { datapath.Respond() },
 		console: func(loop *control.Loop) func(ctx context.Context, in io.Reader, out io.Writer) error {
 			return udpnat.NewConsole(datapath, loop, udpnat.ConsoleOptions{}).Serve
 		},

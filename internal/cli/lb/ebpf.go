@@ -97,6 +97,7 @@ func openEBPF(flags *ebpfFlags, log *slog.Logger) (*balancer, error) {
 		datapath: datapath,
 		abandon:  datapath.Abandon,
 		stop:     flags.stop(log),
+		respond:  datapath.Respond,
 		samples:  func() []metrics.Sample { return ebpfSamples(datapath) },
 		flows: func(_ *lb.Snapshot, yield func(v1.Flow) bool) {
 			datapath.Flows(func(f ebpf.Flow) bool { return yield(ebpfFlow(&f)) })

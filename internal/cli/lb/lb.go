@@ -142,7 +142,13 @@ func runLB(ctx context.Context, path, datapath, ownersFile string, source *sourc
 		adminConfig.Console = balancer.console(loop)
 	}
 	adminConfig.Trace, adminConfig.Routes = balancer.trace, announceRoutes(announcer)
-	return cli.Serve(ctx, flags, log, adminConfig, from.reload, announcing(announcer, loop, balancer.datapath.Run), from.run)
+	alive := func(ctx context.Context) {
+		loop.Respond(ctx)
+		if loop.Snapshot() != nil { // before, the data path does not run
+			balancer.respond(ctx)
+		}
+	}
+	return cli.Serve(ctx, flags, log, adminConfig, from.reload, announcing(announcer, loop, balancer.datapath.Run), from.run, cli.Notify(log, alive))
 }
 
 // configured runs a data path once it has a configuration, which sizes its tables.
@@ -177,6 +183,7 @@ func warnOfLostReplies(snapshot *lb.Snapshot, log *slog.Logger) {
 type balancer struct {
 	datapath control.Datapath
 	samples  func() []metrics.Sample
+	respond  func(context.Context) // returns when the goroutines that do the work have answered
 	flows    func(snapshot *lb.Snapshot, yield func(v1.Flow) bool)
 	console  func(*control.Loop) func(ctx context.Context, in io.Reader, out io.Writer) error
 	abandon  func() error                                                                              // Close for a start that failed; nil: Close

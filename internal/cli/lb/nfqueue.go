@@ -1,6 +1,7 @@
 package lb
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -102,6 +103,7 @@ func openNFQueue(flags *nfqueueFlags, kernel *ebpfFlags, log *slog.Logger) (*bal
 	}
 	return &balancer{
 		datapath: fast,
+		respond:  func(context.Context) { datapath.Respond() },
 		samples:  func() []metrics.Sample { return append(nfqueueSamples(datapath), fastSamples(fast)...) },
 		flows: func(_ *lb.Snapshot, yield func(v1.Flow) bool) {
 			going := true

@@ -128,12 +128,12 @@ func (o *origin) first(loop *control.Loop) error {
 }
 
 // reload is called at SIGHUP.
-func (o *origin) reload() {
+func (o *origin) reload() <-chan struct{} {
 	if o.watcher != nil {
 		o.log.Info("SIGHUP: the configuration is that of the service, there is no file to read")
-		return
+		return nil
 	}
-	o.file.Reload()
+	return o.file.Reload()
 }
 
 // run follows the file or the server until ctx ends.

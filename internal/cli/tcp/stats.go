@@ -109,7 +109,8 @@ func runTCPStats(cmd *cobra.Command, f *tcpStatsFlags) error {
 		}
 	}
 	log.Info("statistics", "page", page)
-	return stats.New(f.Config).Serve(cmd.Context(), listener)
+	service := stats.New(f.Config)
+	return cli.RunTogether(cmd.Context(), cli.Notify(log, service.Respond), func(ctx context.Context) error { return service.Serve(ctx, listener) })
 }
 
 // serveTCPStats serves a page of one run and returns what reports to it. After the feed is closed, stop ends the service.

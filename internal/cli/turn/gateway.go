@@ -248,9 +248,12 @@ func superviseGateway(ctx context.Context, signals <-chan os.Signal, g *gateway.
 }
 
 // reload is the action on SIGHUP.
-func (s *gatewaySource) reload(log *slog.Logger) func() {
+func (s *gatewaySource) reload(log *slog.Logger) func() <-chan struct{} {
 	if s.file == nil { // also of a service, which sends what changes
-		return func() { log.Info("there is no configuration file to read again") }
+		return func() <-chan struct{} {
+			log.Info("there is no configuration file to read again")
+			return nil
+		}
 	}
 	return s.file.Reload
 }

@@ -100,7 +100,7 @@ func (l *gatewayLoop) run(ctx context.Context, text []byte) error {
 		<-ctx.Done()
 		return nil
 	}
-	follow := &followed{reload: l.source.file.Reload, log: l.log}
+	follow := &followed{reload: func() { l.source.file.Reload() }, log: l.log}
 	defer follow.end()
 	follow.paths(ctx, l.certificates())
 	return l.source.file.Watch(ctx, text, func(text []byte, err error) {

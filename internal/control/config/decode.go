@@ -1,10 +1,12 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -19,7 +21,7 @@ import (
 // implements encoding.TextUnmarshaler, and pointers, slices, string-keyed maps and structs of these. Other types panic.
 //
 // Tag options for foreign formats: `yaml:"key,null"` reads null as if the key were not there, `yaml:"key,long"` lets a
-// value be as long as the document (certificates).
+// value be as long as the document (certificates). Of our own: `yaml:"key,was=old"` reads the key's former name too, with a warning.
 func Decode[T any](name string, text []byte) (T, *Document, error) {
 	d := &decoder{}
 	value, err := decodeWith[T](d, name, text)
@@ -69,7 +71,7 @@ func positionsOf[T any](name string, text []byte) func() map[string]Position {
 	}
 }
 
-// Keys returns the keys of a document's outermost mapping, to distinguish formats. For text that is no mapping it returns
+// Keys returns the keys of a document's outermost mapping, to distinguish formats, without the version of Weir's own. For text that is no mapping it returns
 // none, and Decode reports the error.
 func Keys(text []byte) []string {
 	root, err := parse("", text)
@@ -85,7 +87,7 @@ func Keys(text []byte) []string {
 	}
 	var keys []string
 	for _, pair := range pairs {
-		if key, ok := keyText(pair); ok {
+		if key, ok := keyText(pair); ok && !isVersion(pair) {
 			keys = append(keys, key)
 		}
 	}
@@ -210,6 +212,14 @@ func (d *decoder) structure(node ast.Node, to reflect.Value, path string, depth 
 		}
 		at := d.join(path, key)
 		known, ok := fields[key]
+		if !ok && depth == 0 && isVersion(pair) {
+			d.keep(d.version(pair))
+			continue
+		}
+		if known.now != "" {
+			d.renamed(pair, path, known.now, values)
+			at = d.join(path, known.now)
+		}
 		if !ok {
 			d.keep(&Error{File: d.document.file, Position: positionOf(pair.Key), Path: at, Message: "unknown key; " + d.suggest(path, key, fields), unknown: true})
 			continue
@@ -222,6 +232,41 @@ func (d *decoder) structure(node ast.Node, to reflect.Value, path string, depth 
 	}
 	return nil
 }
+
+// Version is the version of the formats of Weir's own files, which their key version may name: it changes when a file that was valid is
+// read in another way. docs/install.md has the rule.
+const Version = 1
+
+// isVersion reports whether an entry of the outermost mapping is the version of one of Weir's own formats. STUNner's are words.
+func isVersion(pair *ast.MappingValueNode) bool {
+	key, _ := keyText(pair)
+	_, number := pair.Value.(*ast.IntegerNode)
+	return key == "version" && number
+}
+
+func (d *decoder) version(pair *ast.MappingValueNode) error {
+	if text := pair.Value.GetToken().Value; text != strconv.Itoa(Version) {
+		return d.fail(pair.Value, "version", "this weir reads version %d, not %s; write version: %[1]d, or use the weir that the file was written for", Version, text)
+	}
+	return nil
+}
+
+// renamed warns of a key that has another name now. all are the entries of its mapping.
+func (d *decoder) renamed(pair *ast.MappingValueNode, path, now string, all []*ast.MappingValueNode) {
+	if d.plain {
+		d.keep(errWarns)
+		return
+	}
+	key, _ := keyText(pair)
+	if slices.ContainsFunc(all, func(other *ast.MappingValueNode) bool { k, _ := keyText(other); return k == now }) {
+		d.keep(d.fail(pair.Key, join(path, key), "this is the former name of %s, which is there too; remove it", now))
+		return
+	}
+	d.document.warnings = append(d.document.warnings, d.fail(pair.Key, join(path, key), "this key is called %s now; write that, the old name is not read for ever", now).Error())
+}
+
+// errWarns ends the first reading of a document, which has no positions, because there is something to warn of.
+var errWarns = errors.New("there are warnings")
 
 // foreignKeys returns the entries of a structure that count, and warns of the others and of those whose case differs.
 func (d *decoder) foreignKeys(values []*ast.MappingValueNode, fields map[string]field, path string) (counting []*ast.MappingValueNode) {
@@ -321,6 +366,7 @@ func (d *decoder) note(path string, pair *ast.MappingValueNode) {
 type field struct {
 	index      int
 	null, long bool
+	now        string // of a former name: the name now
 }
 
 // knownFields are the results of fieldsOf, by type. There are as many as there are types in the code.
@@ -336,7 +382,14 @@ func fieldsOf(t reflect.Type) map[string]field {
 		key, options, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
 		if key != "" && key != "-" && t.Field(i).IsExported() {
 			list := strings.Split(options, ",")
-			fields[key] = field{index: i, null: slices.Contains(list, "null"), long: slices.Contains(list, "long")}
+			f := field{index: i, null: slices.Contains(list, "null"), long: slices.Contains(list, "long")}
+			fields[key] = f
+			for _, option := range list {
+				if was, ok := strings.CutPrefix(option, "was="); ok {
+					f.now = key
+					fields[was] = f
+				}
+			}
 		}
 	}
 	knownFields.Store(t, fields)

@@ -58,7 +58,12 @@ type Document struct {
 	once sync.Once
 	find func() map[string]Position // nil: positions are there
 	at   map[string]Position
+
+	warnings []string
 }
+
+// Warnings are of keys that have another name now: one line each, with file, line, key and what to write.
+func (d *Document) Warnings() []string { return d.warnings }
 
 // positions are by path. A document without errors is seldom asked for one, and a large one has many: they are found when they are
 // needed first.

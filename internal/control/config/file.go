@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +21,9 @@ type File struct {
 	file   *readfile.File
 	reload chan struct{}
 	poll   time.Duration
+
+	reloadMu sync.Mutex
+	reloaded chan struct{} // of the reload that Watch has not begun yet; nil: none
 	// watching is called with each directory whose watch begins; for tests.
 	watching func(directory string)
 }
@@ -39,12 +43,25 @@ func (f *File) Read() ([]byte, error) { return f.file.Read() }
 // Once reads a configuration for a command that reads it only once. The file may be a pipe, such as <(command) of a shell.
 func Once(path string) ([]byte, error) { return readfile.Once(path, MaxJSONBytes) }
 
-// Reload makes Watch report the file even if it looks unchanged (SIGHUP). It never blocks; any goroutine may call it.
-func (f *File) Reload() {
-	select {
-	case f.reload <- struct{}{}:
-	default:
+// Reload makes Watch report the file even if it looks unchanged (SIGHUP). It never blocks; any goroutine may call it. The channel
+// closes when Watch has reported it.
+func (f *File) Reload() (done <-chan struct{}) {
+	f.reloadMu.Lock()
+	defer f.reloadMu.Unlock()
+	if f.reloaded == nil {
+		f.reloaded = make(chan struct{})
+		f.reload <- struct{}{} // there is space: none waits
 	}
+	return f.reloaded
+}
+
+// beginReload returns what ends the reload that Watch begins.
+func (f *File) beginReload() (end func()) {
+	f.reloadMu.Lock()
+	defer f.reloadMu.Unlock()
+	reloaded := f.reloaded
+	f.reloaded = nil
+	return func() { close(reloaded) }
 }
 
 const (
@@ -78,7 +95,7 @@ func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte,
 	quiet := soon(&since) // read it once: the file may have changed before the watch began
 	last := lastRead{text: seen}
 	for {
-		forced := false
+		var forced func() // ends a reload; nil: there is none
 		select {
 		case <-ctx.Done():
 			return nil
@@ -101,7 +118,7 @@ func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte,
 				continue
 			}
 		case <-f.reload:
-			forced = true
+			forced = f.beginReload()
 		}
 		quiet, since = nil, time.Time{}
 		text, err := f.readUntil(ctx)
@@ -111,8 +128,11 @@ func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte,
 		case err != nil:
 			text = nil
 		}
-		if last.differs(text, err) || forced {
+		if last.differs(text, err) || forced != nil {
 			changed(text, err)
+		}
+		if forced != nil {
+			forced()
 		}
 	}
 }

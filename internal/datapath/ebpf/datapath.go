@@ -68,8 +68,9 @@ type Datapath struct {
 	restored  bool        // tables were found in the pins
 	inPlace   bool        // every program is attached
 	namespace netns.NsHandle
-	inherited bool        // programs were at work in the pins before this start
-	holds     atomic.Bool // Run is ready to take early fragments
+	inherited bool          // programs were at work in the pins before this start
+	holds     atomic.Bool   // Run is ready to take early fragments
+	answers   chan struct{} // Run sends on it to whoever waits in Respond
 
 	heldEvicted atomic.Uint64 // FragmentEvictions.Held
 
@@ -95,7 +96,7 @@ func Open(config Config) (*Datapath, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	d := &Datapath{config: config, log: log, objects: map[attach.Hook]*ebpf.Collection{}}
+	d := &Datapath{config: config, log: log, objects: map[attach.Hook]*ebpf.Collection{}, answers: make(chan struct{})}
 	if err := d.open(); err != nil {
 		return nil, errors.Join(err, d.closeOpened())
 	}
@@ -188,6 +189,14 @@ func (d *Datapath) Run(ctx context.Context) error {
 		cancel()
 	}
 	return err
+}
+
+// Respond returns when the loop of Run has answered, or when ctx ends: a watchdog calls it.
+func (d *Datapath) Respond(ctx context.Context) {
+	select {
+	case <-d.answers:
+	case <-ctx.Done():
+	}
 }
 
 // Abandon is Close for a start that failed. Programs that this start attached go, and all that it changed on the machine is

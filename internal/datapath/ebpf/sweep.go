@@ -20,6 +20,8 @@ func (d *Datapath) sweep(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case d.answers <- struct{}{}:
+			continue
 		case <-ticker.C:
 		}
 		if t := d.tablesNow(); t != nil {

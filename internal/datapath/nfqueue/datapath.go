@@ -89,6 +89,15 @@ func (d *Datapath) openTable(refusal error) error {
 // Caps returns what this data path can do.
 func (d *Datapath) Caps() lb.Caps { return Caps() }
 
+// Respond returns when every worker has answered: a watchdog calls it.
+func (d *Datapath) Respond() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed {
+		d.group.Do(func(*worker) {})
+	}
+}
+
 // Apply changes to a snapshot completely or, with an error, not at all. When Apply returns, every worker uses it; workers
 // change between two batches of packets. The first Apply takes the queues.
 func (d *Datapath) Apply(s *lb.Snapshot) error {

@@ -241,6 +241,9 @@ func (d *Datapath) doLocked(f func(*worker)) {
 	}
 }
 
+// Respond returns when every worker has answered: a watchdog calls it.
+func (d *Datapath) Respond() { d.do(func(*worker) {}) }
+
 // Run forwards until ctx ends, and then returns nil. It returns an error if a worker cannot continue.
 func (d *Datapath) Run(ctx context.Context) error {
 	return d.group.Run(ctx, d.beginLocked, (*worker).run, d.observe)

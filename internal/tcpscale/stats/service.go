@@ -42,6 +42,7 @@ var ErrFull = errors.New("every place is taken by a reporter that is alive: rais
 type Service struct {
 	config  Config
 	started time.Time
+	answers chan struct{} // Run sends on it to whoever waits in Respond
 
 	mu        sync.Mutex
 	reporters map[string]*reporter // by key
@@ -85,7 +86,8 @@ func New(config Config) *Service {
 		config.Now = time.Now
 	}
 	return &Service{
-		config: config, started: config.Now(), reporters: map[string]*reporter{}, all: newHistory(),
+		answers: make(chan struct{}),
+		config:  config, started: config.Now(), reporters: map[string]*reporter{}, all: newHistory(),
 		watchers: map[*watcher]struct{}{}, decoding: make(chan struct{}, 4),
 	}
 }
@@ -99,9 +101,18 @@ func (s *Service) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			s.closeWatchers()
 			return nil
+		case s.answers <- struct{}{}:
 		case <-ticker.C:
 			s.Tick(s.config.Now())
 		}
+	}
+}
+
+// Respond returns when Run's loop has answered, or when ctx ends: a watchdog calls it.
+func (s *Service) Respond(ctx context.Context) {
+	select {
+	case <-s.answers:
+	case <-ctx.Done():
 	}
 }
 
