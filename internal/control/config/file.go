@@ -55,13 +55,21 @@ func (f *File) Reload() (done <-chan struct{}) {
 	return f.reloaded
 }
 
-// beginReload returns what ends the reload that Watch begins.
-func (f *File) beginReload() (end func()) {
+// reloading is a reload that Watch has begun; nil: there is none.
+type reloading chan struct{}
+
+func (f *File) beginReload() reloading {
 	f.reloadMu.Lock()
 	defer f.reloadMu.Unlock()
 	reloaded := f.reloaded
 	f.reloaded = nil
-	return func() { close(reloaded) }
+	return reloaded
+}
+
+func (r reloading) end() {
+	if r != nil {
+		close(r)
+	}
 }
 
 const (
@@ -95,7 +103,7 @@ func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte,
 	quiet := soon(&since) // read it once: the file may have changed before the watch began
 	last := lastRead{text: seen}
 	for {
-		var forced func() // ends a reload; nil: there is none
+		var forced reloading
 		select {
 		case <-ctx.Done():
 			return nil
@@ -131,9 +139,7 @@ func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte,
 		if last.differs(text, err) || forced != nil {
 			changed(text, err)
 		}
-		if forced != nil {
-			forced()
-		}
+		forced.end()
 	}
 }
 
