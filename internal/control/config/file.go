@@ -103,7 +103,7 @@ func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte,
 	quiet := soon(&since) // read it once: the file may have changed before the watch began
 	last := lastRead{text: seen}
 	for {
-		var forced reloading
+		forced := reloading(nil)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -130,10 +130,9 @@ func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte,
 		}
 		quiet, since = nil, time.Time{}
 		text, err := f.readUntil(ctx)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return nil
-		case err != nil:
+		} else if err != nil {
 			text = nil
 		}
 		if last.differs(text, err) || forced != nil {
