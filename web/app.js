@@ -1,177 +1,175 @@
-// Reads /metrics every two seconds and draws each series: counters as rates per second,
-// gauges as they are, histograms as the quantiles of what came since the last time. See web.go.
-"use strict";
+// The page of a running part: it finds out which one it is and what it serves, and shows that every two seconds. See web.go.
+import { $, element, setText, showCards } from "./dom.js";
+import { Balancer } from "./balancer.js";
+import { Server } from "./coap.js";
+import { Drops, dropCard } from "./drops.js";
+import { Events } from "./events.js";
+import { Explorer } from "./explorer.js";
+import { LastHour } from "./history.js";
+import { Metrics } from "./metrics.js";
+import { Gateway } from "./turn.js";
 
-const period = 2000, points = 90;
-const series = new Map(); // "name{labels}" -> {name, labels, type, help, last, at, value, history, row}
-const groups = new Map(); // name -> {section, body}
-const $ = (id) => document.getElementById(id);
+const period = 2000, historyPeriod = 10000;
+const parts = { lb: [Balancer, "load balancer"], nat: [Balancer, "UDP NAT"], coap: [Server, "CoAP server"], turn: [Gateway, "TURN gateway"] };
+const names = { decap: "tunnel endpoint", "turn-auth": "TURN credentials", operator: "operator" };
 
-// parse reads the Prometheus text format, as far as client_golang writes it.
-function parse(text) {
-  const types = new Map(), helps = new Map(), found = [];
-  for (const line of text.split("\n")) {
-    let m;
-    if ((m = /^# TYPE (\S+) (\S+)/.exec(line))) types.set(m[1], m[2]);
-    else if ((m = /^# HELP (\S+) (.*)/.exec(line))) helps.set(m[1], m[2]);
-    else if ((m = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$/.exec(line))) {
-      const family = types.has(m[1]) ? m[1] : m[1].replace(/_(sum|count|bucket)$/, "");
-      found.push({
-        name: m[1], labels: m[2] || "", value: Number(m[3].replace("Inf", "Infinity")),
-        type: m[1] !== family ? "counter" : types.get(family) || "untyped", help: helps.get(family) || "",
-      });
+let timer = 0, wake = null;
+
+// The page that parts build their sections in. A section has its place in the navigation while it is shown.
+const page = {
+  section(id, title) {
+    const heading = element("h2", { id: id + "-h" }, title);
+    const section = element("section", { id, "aria-labelledby": id + "-h", tabindex: "-1" }, heading);
+    $("main").append(section);
+    const item = element("li", {}, element("a", { href: "#" + id }, title));
+    $("sections").append(item);
+    new MutationObserver(() => (item.hidden = section.hidden)).observe(section, { attributes: true, attributeFilter: ["hidden"] });
+    return section;
+  },
+  scroll(section, label, height = "") {
+    const place = element("div", { class: "scroll " + height, role: "region", "aria-label": label, tabindex: "0" });
+    section.append(place);
+    return place;
+  },
+  region(id, title) {
+    return this.scroll(this.section(id, title), title);
+  },
+  // now polls at once: the reader has changed a query.
+  now() {
+    clearTimeout(timer);
+    wake?.();
+  },
+};
+
+// What changes is spoken at most once in ten seconds.
+let spokenAt = -Infinity, said = "";
+function speak(text) {
+  if (text === said || performance.now() - spokenAt < 10000) return;
+  spokenAt = performance.now();
+  said = text;
+  $("spoken").textContent = text;
+}
+
+function badge(id, text, name) {
+  setText($(id), text);
+  $(id).className = "badge " + name;
+}
+
+// get requests JSON. refusals: an error of the request is an answer, too.
+async function get(path, refusals) {
+  const answer = await fetch(path.slice(1));
+  if (!answer.ok && !(refusals && answer.status === 400)) throw new Error(path + ": " + answer.status);
+  return answer.json();
+}
+
+class Dashboard {
+  constructor(name, paths) {
+    this.name = name;
+    this.served = new Set(paths);
+    this.metrics = new Metrics();
+    this.lastHistory = -Infinity;
+    const [Part, title] = parts[name] || [null, names[name] || name || "weir"];
+    setText($("title"), "weir " + (title === "weir" ? "" : title));
+    document.title = $("title").textContent.trim();
+    if (this.has("/history")) this.history = new LastHour(this.historyPlace());
+    if (Part && this.has("/status")) this.part = new Part(page);
+    this.drops = new Drops(page.section("drops", "Drops and refusals"));
+    if (this.has("/events")) this.events = new Events(page.section("events", "Events"));
+    const all = page.section("metrics", "All metrics");
+    const details = element("details", {}, element("summary", {}, "Every metric of this process, with its last three minutes"));
+    all.append(details);
+    this.explorer = new Explorer(details);
+    details.open = !this.part;
+    details.addEventListener("toggle", () => details.open && this.explorer.show());
+    this.details = details;
+  }
+
+  historyPlace() {
+    const section = page.section("history", "Last hour"), place = element("div");
+    this.waiting = element("p", { class: "dim" }, "The first rates come after twenty seconds.");
+    section.append(this.waiting, place);
+    return place;
+  }
+
+  has(path) {
+    return this.served.has(path);
+  }
+
+  async poll() {
+    const ready = await fetch("readyz"), text = (await ready.text()).trim();
+    badge("ready", text || "ready", ready.ok ? "ok" : "bad");
+    const answer = await fetch("metrics");
+    if (!answer.ok) throw new Error(String(answer.status));
+    this.metrics.update(await answer.text(), performance.now());
+    const data = { metrics: this.metrics, answers: {} };
+    if (this.part) {
+      data.status = await get("/status");
+      for (const path of this.part.paths) if (this.has(path)) data.answers[path] = await get(path + this.part.query(path), true);
     }
-  }
-  return found;
-}
-
-const before = new Map(); // histogram with its labels -> counts by bound, as of the last time
-
-// fold replaces the buckets of histograms by their median and 99th percentile of what came since the last time; 0: nothing came.
-function fold(found) {
-  const kept = [], histograms = new Map();
-  for (const s of found) {
-    const bound = /_bucket$/.test(s.name) && /(?:^|,)le="([^"]+)"/.exec(s.labels);
-    if (!bound) {
-      if (!/_sum$/.test(s.name) || s.type !== "counter") kept.push(s);
-      continue;
+    if (this.events) this.events.update(await get("/events?after=" + this.events.newest));
+    if (this.history && performance.now() - this.lastHistory >= historyPeriod) {
+      this.lastHistory = performance.now();
+      const history = await get("/history");
+      this.history.update(history);
+      this.waiting.hidden = history.plots.some((p) => p.rate && p.lines.some((l) => l.values.some((v) => v !== null)));
     }
-    const name = s.name.replace(/_bucket$/, ""), labels = s.labels.replace(/(^|,)le="[^"]+"/, "").replace(/^,/, "");
-    const key = name + "{" + labels + "}";
-    if (!histograms.has(key)) histograms.set(key, { name, labels, help: s.help, buckets: [] });
-    histograms.get(key).buckets.push([Number(bound[1].replace("Inf", "Infinity")), s.value]);
+    this.show(data, ready.ok ? "" : text);
+    badge("link", "live", "ok");
   }
-  for (const [key, h] of histograms) {
-    const last = before.get(key), grown = h.buckets.map(([le, n]) => [le, n - (last?.get(le) ?? n)]);
-    before.set(key, new Map(h.buckets));
-    for (const q of [0.5, 0.99]) {
-      kept.push({ name: h.name, labels: (h.labels ? h.labels + "," : "") + 'quantile="' + q + '"', value: quantile(grown, q), type: "gauge", help: h.help });
+
+  show(data, problem) {
+    this.drops.update(this.metrics);
+    this.explorer.update(this.metrics, this.details.open);
+    const cards = [], findings = problem ? [["bad", "The process is " + problem]] : [];
+    if (this.part) {
+      this.part.update(data);
+      cards.push(...this.part.cards(data));
+      findings.push(...this.part.findings(data));
+      setText($("headline"), this.part.headline(data));
+      speak(this.part.headline(data) + (findings.length ? ", " + findings.length + " findings" : ""));
     }
+    cards.push(dropCard(this.drops));
+    showCards($("cards"), cards);
+    showFindings(findings);
   }
-  return kept;
 }
 
-// quantile interpolates inside a bucket; what lies above the last bound counts as that bound.
-function quantile(buckets, q) {
-  const wanted = q * buckets.at(-1)[1];
-  let low = 0, below = 0;
-  for (const [le, n] of buckets) {
-    if (wanted > 0 && n >= wanted) return Number.isFinite(le) ? low + (le - low) * (wanted - below) / (n - below) : low;
-    if (Number.isFinite(le)) low = le;
-    below = n;
-  }
-  return 0;
+function showFindings(findings) {
+  const text = JSON.stringify(findings), place = $("findings");
+  if (place.dataset.shown === text) return;
+  place.dataset.shown = text;
+  place.hidden = findings.length === 0;
+  place.replaceChildren(...findings.map(([level, words]) => element("li", { class: level }, words)));
 }
 
-function number(v) {
-  if (!Number.isFinite(v)) return "–";
-  const a = Math.abs(v);
-  if (a >= 1e9) return (v / 1e9).toPrecision(3) + " G";
-  if (a >= 1e6) return (v / 1e6).toPrecision(3) + " M";
-  if (a >= 1e4) return (v / 1e3).toPrecision(3) + " k";
-  return a >= 100 || Number.isInteger(v) ? String(Math.round(v)) : v.toPrecision(3);
+async function routes() {
+  const answer = await fetch("routes");
+  if (answer.status === 401 || answer.status === 403) throw new Error(String(answer.status));
+  const list = answer.ok ? await answer.json() : [];
+  return [answer.headers.get("Weir-Part") || "", list.map((r) => r.pattern.split(" ")[1])];
 }
 
-function take(sample, now) {
-  const key = sample.name + "{" + sample.labels + "}";
-  let s = series.get(key);
-  if (!s) series.set(key, (s = { ...sample, history: [], at: now, last: sample.value, row: null }));
-  else if (s.type === "counter") {
-    const seconds = (now - s.at) / 1000;
-    // A counter that went back was restarted: what it shows now is what came since.
-    const grown = sample.value >= s.last ? sample.value - s.last : sample.value;
-    s.history.push(seconds > 0 ? grown / seconds : 0);
-    s.total = sample.value;
-  } else s.history.push(sample.value);
-  s.last = sample.value;
-  s.at = now;
-  if (s.history.length > points) s.history.shift();
-}
-
-function element(tag, className, text) {
-  const e = document.createElement(tag);
-  if (className) e.className = className;
-  if (text !== undefined) e.textContent = text;
-  return e;
-}
-
-function group(s) {
-  let g = groups.get(s.name);
-  if (!g) {
-    const section = element("section"), body = element("table");
-    section.append(element("h2", "", s.name), element("p", "help", s.help), body);
-    groups.set(s.name, (g = { section, body }));
-    const after = [...groups.keys()].sort().find((n) => n > s.name);
-    $("groups").insertBefore(section, after ? groups.get(after).section : null);
-  }
-  return g;
-}
-
-const svg = "http://www.w3.org/2000/svg";
-
-function row(s) {
-  const r = element("tr"), value = element("td", "v"), plot = element("td", "p");
-  const picture = document.createElementNS(svg, "svg"), line = document.createElementNS(svg, "polyline");
-  picture.setAttribute("viewBox", "0 0 220 26");
-  picture.append(line);
-  plot.append(picture);
-  r.append(element("td", "labels", s.labels.replaceAll('"', "") || s.name), value, plot);
-  group(s).body.append(r);
-  return { r, value, line };
-}
-
-function draw(s) {
-  s.row ||= row(s);
-  const now = s.history.at(-1);
-  s.row.value.textContent = s.type === "counter" ? (now === undefined ? "…" : number(now) + "/s") : number(s.last);
-  s.row.value.title = s.type === "counter" ? "total " + s.last : String(s.last);
-  const top = Math.max(...s.history, 1e-9);
-  s.row.line.setAttribute("points", s.history.map((v, i) =>
-    ((points - s.history.length + i) * 220 / points).toFixed(1) + "," + (24 - Math.max(v, 0) / top * 22).toFixed(1)).join(" "));
-}
-
-function visible(s) {
-  const words = $("filter").value.toLowerCase();
-  if (words && !(s.name + s.labels).toLowerCase().includes(words)) return false;
-  if (!$("runtime").checked && /^(go|process|promhttp)_/.test(s.name)) return false;
-  return $("zero").checked || s.last !== 0;
-}
-
-function show() {
-  const shown = new Set();
-  for (const s of series.values()) {
-    const on = visible(s);
-    if (on) {
-      draw(s);
-      shown.add(s.name);
+async function run() {
+  let dashboard = null, started = "";
+  for (;;) {
+    const began = performance.now();
+    try {
+      const [name, paths] = dashboard ? [dashboard.name, []] : await routes();
+      if (!dashboard) dashboard = new Dashboard(name, paths);
+      await dashboard.poll();
+    } catch (error) {
+      badge("link", started ? "does not answer" : "connecting …", "bad");
+      if (!(error instanceof TypeError)) console.error(error);
     }
-    if (s.row) s.row.r.hidden = !on;
-  }
-  for (const [name, g] of groups) g.section.hidden = !shown.has(name);
-}
-
-async function tick() {
-  const badge = $("ready");
-  try {
-    const ready = await fetch("readyz");
-    badge.textContent = (await ready.text()).trim() || "ready";
-    badge.className = "badge " + (ready.ok ? "ok" : "bad");
-    const metrics = await fetch("metrics");
-    if (!metrics.ok) throw new Error(metrics.status);
-    const now = performance.now();
-    for (const sample of fold(parse(await metrics.text()))) take(sample, now);
-    for (const [key, s] of series) { // a backend that left must not stay as it was
-      if (s.at === now) continue;
-      s.row?.r.remove();
-      series.delete(key);
-    }
-    show();
-  } catch {
-    badge.textContent = "does not answer";
-    badge.className = "badge bad";
+    started = "yes";
+    // A process that takes long to answer is asked more rarely; a page that is not seen does not ask.
+    const pause = Math.max(period, 4 * (performance.now() - began));
+    await new Promise((resolve) => {
+      wake = resolve;
+      timer = setTimeout(resolve, Math.min(pause, 15000));
+    });
+    if (document.hidden) await new Promise((resolve) => document.addEventListener("visibilitychange", resolve, { once: true }));
   }
 }
 
-for (const id of ["filter", "zero", "runtime"]) $(id).addEventListener("input", show);
-tick();
-setInterval(tick, period);
+run();

@@ -1,20 +1,7 @@
 package web
 
-import (
-	"embed"
-	"io/fs"
-	"net/http"
-)
-
-//go:embed tcpstats
-var tcpstats embed.FS
+import "net/http"
 
 // TCPStats serves the page of `weir tcp stats` at / and its files. It reads api/events and api/history of the
 // service that serves it (internal/tcpscale/stats), and nothing of another host.
-func TCPStats() http.Handler {
-	files, err := fs.Sub(tcpstats, "tcpstats")
-	if err != nil {
-		panic(err) // the name is in the line above
-	}
-	return page(files)
-}
+func TCPStats() http.Handler { return page("tcpstats.html") }

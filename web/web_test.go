@@ -10,41 +10,50 @@ import (
 	"github.com/weir-lb/weir/web"
 )
 
-func get(t *testing.T, path string) *httptest.ResponseRecorder {
-	t.Helper()
-	w := httptest.NewRecorder()
-	web.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-	return w
+// Everything that the pages and their scripts name is in the binary, and nothing comes from elsewhere.
+func TestPagesAreWhole(t *testing.T) {
+	for name, handler := range map[string]http.Handler{"part": web.Handler(), "tcp stats": web.TCPStats()} {
+		t.Run(name, func(t *testing.T) { checkPage(t, handler) })
+	}
 }
 
-// Everything that the page names must be in the binary, and nothing may come from elsewhere.
-func TestPageIsWhole(t *testing.T) {
-	page := get(t, "/")
+func checkPage(t *testing.T, handler http.Handler) {
+	t.Helper()
+	get := func(path string) *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		return w
+	}
+	page := get("/")
 	if page.Code != http.StatusOK || !strings.HasPrefix(page.Header().Get("Content-Type"), "text/html") {
 		t.Fatal(page.Code, page.Header())
 	}
-	if policy := page.Header().Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") {
+	if policy := page.Header().Get("Content-Security-Policy"); !strings.Contains(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
 		t.Errorf("policy %q", policy)
 	}
-	named := regexp.MustCompile(`(?:src|href)="([^"]+)"`).FindAllStringSubmatch(page.Body.String(), -1)
-	if len(named) < 4 {
-		t.Fatalf("only %d addresses on the page", len(named))
-	}
-	for _, m := range named {
-		switch m[1] {
-		case "data:,", "metrics", "status": // the admin API's own
-		default:
-			if got := get(t, "/"+m[1]); got.Code != http.StatusOK {
-				t.Errorf("%s: %d", m[1], got.Code)
+	named := regexp.MustCompile(`(?:src|href)="([^"#]+)"`)
+	imported := regexp.MustCompile(`from "\./([^"]+)"`)
+	files, left := map[string]bool{}, []string{"/"}
+	for ; len(left) > 0; left = left[1:] {
+		body := get(left[0]).Body.String()
+		if strings.Contains(strings.ReplaceAll(body, "http://www.w3.org/2000/svg", ""), "://") {
+			t.Errorf("%s names another host", left[0])
+		}
+		for _, m := range append(named.FindAllStringSubmatch(body, -1), imported.FindAllStringSubmatch(body, -1)...) {
+			switch file := m[1]; {
+			case file == "data:," || file == "metrics" || file == "status" || file == "routes" || strings.HasPrefix(file, "api/") || files[file]: // the process's own
+			case get("/"+file).Code != http.StatusOK:
+				t.Errorf("%s names %s: %d", left[0], file, get("/"+file).Code)
+			default:
+				files[file] = true
+				left = append(left, "/"+file)
 			}
 		}
 	}
-	for _, file := range []string{"/", "/app.js", "/users.js", "/style.css"} {
-		if regexp.MustCompile(`https?://`).MatchString(strings.ReplaceAll(get(t, file).Body.String(), "http://www.w3.org/2000/svg", "")) {
-			t.Errorf("%s names another host", file)
-		}
+	if len(files) < 5 || !files["style.css"] || !files["table.js"] {
+		t.Errorf("the page has only %v", files)
 	}
-	if get(t, "/web.go").Code != http.StatusNotFound {
+	if get("/web.go").Code != http.StatusNotFound {
 		t.Error("serves its source")
 	}
 }

@@ -27,7 +27,7 @@ func documents() []any {
 		new(v1.OperatorStatus),
 		new(v1.LBStatus), new(v1.Applied), new(v1.NATStatus), new(v1.TurnStatus), new(v1.TurnAuthStatus), new(v1.DecapStatus), new(v1.CoAPStatus),
 		new(v1.ServiceShown), new(v1.OverrideAnswer), new(v1.AnnounceStatus), new(v1.AnnounceAnswer), new(v1.EBPFStopped),
-		new(v1.FlowList), new(v1.TraceLine), new(v1.Route), new(v1.Refusal),
+		new(v1.FlowList), new(v1.TraceLine), new(v1.Route), new(v1.Refusal), new(v1.EventList), new(v1.History),
 		new(v1.TurnUserList), new(v1.TurnImport), new(v1.TurnUpgradeAnswer), new(v1.CoAPUpgradeAnswer), new(v1.TurnUpgraded), new(v1.CoAPUpgraded), new(v1.CoAPMoved), new(v1.CoAPOwners), new(v1.TurnGateway), new(v1.TurnCat),
 		new(v1.CoAPClusterView), new(v1.CoAPExchange), new(v1.CoAPNotification), new(v1.CoAPPing), new(v1.CoAPLink), new(v1.CoAPServerLinks), new(v1.CoAPReceive), new(v1.CoAPCheck), new(v1.CheckResult), new(v1.Explanation), new(v1.RulesReport),
 		new(v1.BenchResult), new(v1.TCPReport), new(v1.TCPStats), new(v1.TCPHistory), new(v1.Finding), new(v1.TCPBench), new(v1.TCPComparison),

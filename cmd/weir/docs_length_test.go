@@ -12,6 +12,7 @@ import (
 var longPages = map[string]string{
 	"ARCHITECTURE.md": "the map of all packages",
 	"commands.md":     "the generated table of all commands",
+	"events.md":       "the generated table of all log records",
 	"figures.md":      "all figures",
 	"metrics.md":      "the generated tables of all metrics",
 	"options.md":      "the generated tables of all keys",

@@ -53,10 +53,12 @@ func mayImport() map[string]may {
 		"steering/replay":  {pure: true, ours: "api/v1 steering/flow steering/lb steering/packet steering/steer"},
 		// 3, leaves
 		"privilege":          {},
+		"events":             {ours: "api/v1"},
+		"control/history":    {pure: true, ours: "api/v1 metrics"},
 		"readfile":           {},
 		"metrics/exposition": {ours: "metrics", others: "github.com/prometheus/"},
 		"control/config":     {ours: "readfile addresstext keyerror", others: "github.com/goccy/go-yaml"},
-		"control/admin":      {ours: "api/v1 steering/evict metrics metrics/exposition"},
+		"control/admin":      {ours: "api/v1 control/history steering/evict metrics metrics/exposition"},
 		"testbed/netlab":     {others: "github.com/vishvananda/"},
 		"testbed/procstat":   {},
 		"testbed/scratch":    {},
@@ -152,9 +154,9 @@ func mayImport() map[string]may {
 		"kube/l4/policyv1alpha1":      {pure: true, others: kubernetes},
 		"kube/publish":                {ours: "api/v1 control/discovery kube/operator readfile"},
 		// 7
-		"cli":           {ours: "api/v1 client control/admin handover control/config keyerror privilege readfile terminal testbed/netlab testbed/programs testbed/scratch web", others: cobra},
+		"cli":           {ours: "api/v1 client control/admin events handover control/config keyerror privilege readfile terminal testbed/netlab testbed/programs testbed/scratch web", others: cobra},
 		"cli/files":     {ours: "api/v1 cli control/config snat terminal turn/gateway turn/stunnerd"},
-		"cli/balancing": {ours: "api/v1 client cli control control/admin control/config datapath/ebpf datapath/ebpf/attach datapath/nfqueue datapath/nfqueue/rules datapath/udpnat metrics steering/lb", others: cobra},
+		"cli/balancing": {ours: "api/v1 client cli control control/admin control/config datapath/ebpf datapath/ebpf/attach datapath/nfqueue datapath/nfqueue/rules datapath/udpnat metrics steering/lb control/history", others: cobra},
 		"cli/status":    {ours: "api/v1 cli client terminal", others: cobra},
 		"cli/measuring": {ours: "cli bench privilege tcpscale terminal testbed/measure testbed/procstat", others: cobra},
 		// 8
@@ -214,7 +216,7 @@ func TestImportsFollowTheArchitecture(t *testing.T) {
 
 // floors is the order of dependencies, from the bottom up; a package belongs to the first floor that has a prefix of its path.
 var floors = [][]string{
-	{"../api", "api", "../client", "client", "testbed", "terminal", "finding", "addresstext", "keyerror", "readfile", "privilege", "metrics", "control/config"},
+	{"../api", "api", "../client", "client", "testbed", "terminal", "finding", "addresstext", "keyerror", "readfile", "privilege", "events", "metrics", "control/config", "control/history"},
 	{"steering"},
 	{"workers", "handover", "udpio"},
 	{"datapath", "dtls"},

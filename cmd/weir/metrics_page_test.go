@@ -51,7 +51,7 @@ func TestPagesNameMetricsThatExist(t *testing.T) {
 	named := regexp.MustCompile("`(weir_[a-z0-9_]*[a-z0-9])[`{]")
 	found := 0
 	for _, path := range pages(t) {
-		if strings.HasSuffix(path, "docs/metrics.md") {
+		if strings.HasSuffix(path, "docs/metrics.md") || strings.HasSuffix(path, "docs/events.md") { // which has keys of log records
 			continue
 		}
 		for _, name := range named.FindAllStringSubmatch(clitest.ReadPage(t, path), -1) {

@@ -103,3 +103,38 @@ func TestThePageOfReasonsIsCurrent(t *testing.T) {
 	checkGenerated(t, "reasons.md", "reasons of packets", balancerReasons(t))
 	checkGenerated(t, "reasons.md", "reasons of the gateway", gatewayReasons(t))
 }
+
+// scriptOf is the tables of reasons as a module for the dashboard.
+func scriptOf(t *testing.T) string {
+	t.Helper()
+	b := strings.Builder{}
+	b.WriteString("// Generated from the reasons of the code: go test ./cmd/weir -run '^TestTheReasonsOfTheDashboardAreCurrent$' -update\n")
+	for _, table := range []struct{ name, what, rows string }{
+		{"packetReasons", "reason: [action, meaning, remedy]", balancerReasons(t)}, {"gatewayReasons", "reason: [meaning, remedy]", gatewayReasons(t)},
+	} {
+		fmt.Fprintf(&b, "\n// %s\nexport const %s = {\n", table.what, table.name)
+		for _, row := range strings.Split(strings.TrimSpace(table.rows), "\n")[2:] {
+			cells := strings.Split(strings.Trim(row, "| "), " | ")
+			for i, c := range cells {
+				cells[i] = fmt.Sprintf("%q", strings.NewReplacer("`", "", "\\|", "|").Replace(strings.Trim(c, "| ")))
+			}
+			fmt.Fprintf(&b, "  %s: [%s],\n", strings.Trim(cells[0], `"`), strings.Join(cells[1:], ", "))
+		}
+		b.WriteString("};\n")
+	}
+	return b.String()
+}
+
+func TestTheReasonsOfTheDashboardAreCurrent(t *testing.T) {
+	const path = "../../web/reasons.js"
+	wanted := scriptOf(t)
+	if text, err := os.ReadFile(path); err == nil && string(text) == wanted {
+		return
+	}
+	if !*update {
+		t.Fatalf("%s is not what the code says; write it again: go test ./cmd/weir -run '^%s$' -update", path, t.Name())
+	}
+	if err := os.WriteFile(path, []byte(wanted), 0o644); err != nil { //nolint:gosec // a page's script
+		t.Fatal(err)
+	}
+}

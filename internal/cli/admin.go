@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/events"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/readfile"
 	"github.com/weir-lb/weir/web"
@@ -171,6 +172,9 @@ func (f *ServeFlags) open(log *slog.Logger, served admin.Config) (servers []*adm
 	}
 	privilege.WarnKeyFile(log, "admin token", f.TokenFile)
 	served.Part, served.Hosts, served.Log, served.Page = f.part.Name, f.Hosts, cmp.Or(served.Log, log), web.Handler()
+	if ring := events.RingOf(log); ring != nil {
+		served.Events = ring.List
+	}
 	if f.admin != "" || !f.given("admin") {
 		server, err := f.openControl(log, served)
 		if err != nil {

@@ -114,7 +114,7 @@ func (l *Loop) Load(name string, text []byte) error {
 		return l.failLocked(err)
 	}
 	for _, warning := range document.Warnings() {
-		l.log.Warn(warning)
+		l.log.Warn(warning, "event", "configuration_warning")
 	}
 	if err := l.reloadLocked(spec, document); err != nil {
 		return err

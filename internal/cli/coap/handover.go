@@ -64,6 +64,7 @@ func coapAdmin(server *node.Node, k *handover.Store, others *podCluster) admin.C
 	}
 	return admin.Config{
 		Ready: server.Ready, Owners: server.WatchOwners, Status: func() any { return status() }, Metrics: func() []metrics.Sample { return metrics.Of(status()) },
+		Plots: plots(),
 		Routes: append(moveRoutes(server), admin.Route{Pattern: "POST /upgrade", Answer: func(*http.Request) (any, error) {
 			if err := k.RequestUpgrade(); err != nil {
 				return nil, err

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/control/history"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/decap"
 	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/privilege"
@@ -107,6 +108,7 @@ func runDecap(ctx context.Context, out, errOut io.Writer, c decap.Config, flags 
 		Ready:   func() error { return nil },
 		Status:  func() any { return decapStatus(d, c, started) },
 		Metrics: func() []metrics.Sample { return metrics.Of(decapStatus(d, c, started)) },
+		Plots:   []history.Plot{{Title: "Packets on the tunnel", Rate: true, Lines: []history.Source{{Metric: "weir_decap_packets_total", By: "outcome"}}}},
 	}
 	if err := cli.Serve(ctx, flags, log, adminConfig, nil, d.Run); err != nil {
 		return err

@@ -137,6 +137,7 @@ func runLB(ctx context.Context, path, datapath, ownersFile string, source *sourc
 		Flows:    func(yield func(v1.Flow) bool) { balancer.flowsOf(loop, yield) },
 		Applied:  loop.WatchApplied,
 		Override: balancing.Override(loop),
+		Plots:    balancing.Plots(),
 	}
 	if balancer.console != nil {
 		adminConfig.Console = balancer.console(loop)
@@ -175,7 +176,7 @@ func warnOfLostReplies(snapshot *lb.Snapshot, log *slog.Logger) {
 		log.Warn("cannot check whether replies of DSR backends pass", "error", err)
 	}
 	for _, f := range findings {
-		log.Warn(f.What, "remedy", f.Remedy)
+		log.Warn(f.What, "event", "replies_may_be_lost", "remedy", f.Remedy)
 	}
 }
 

@@ -258,6 +258,7 @@ func natAdmin(loop *control.Loop, datapath *udpnat.Datapath, console *udpnat.Con
 		Metrics:  func() []metrics.Sample { return append(balancing.Samples(loop), datapath.Samples()...) },
 		Flows:    func(yield func(v1.Flow) bool) { datapath.Flows(loop.Snapshot(), yield) },
 		Override: balancing.Override(loop),
+		Plots:    balancing.Plots(),
 		Console:  console.Serve,
 	}
 }

@@ -104,7 +104,7 @@ func run(cmd *cobra.Command, f *flags, log *slog.Logger) error {
 	samples := func() []metrics.Sample {
 		return append(o.Samples(), served.samples()...)
 	}
-	return cli.Serve(cmd.Context(), f.serve, log, admin.Config{Ready: o.Ready, Metrics: samples, Status: func() any { return o.Status() }}, nil, o.Run)
+	return cli.Serve(cmd.Context(), f.serve, log, admin.Config{Ready: o.Ready, Metrics: samples, Status: func() any { return o.Status() }, Plots: plots()}, nil, o.Run)
 }
 
 // served are the controllers that run.

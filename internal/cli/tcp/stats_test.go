@@ -81,46 +81,46 @@ func TestChromiumFollowsTheTCPStats(t *testing.T) {
 	clitest.TakesSeconds(t)
 	netlabtest.Tools(t, "chromium")
 	page := newBusyPage(t, stats.Config{SilentAfter: time.Hour, Expect: 100000})
-	b := startBrowser(t)
-	b.look(1300, "light")
-	b.open("http://" + page.at + "/?token=" + busyToken)
+	b := clitest.OpenPage(t)
+	b.Look(1300, "light")
+	b.Open("http://" + page.at + "/?token=" + busyToken)
 	const shows = `document.getElementById(%q).textContent.includes(%q)`
-	b.await(`!document.getElementById("empty").hidden`)
-	b.await(fmt.Sprintf(shows, "commands", "weir tcp server --listen :10000 --stats "+page.at))
+	b.Await(`!document.getElementById("empty").hidden`)
+	b.Await(fmt.Sprintf(shows, "commands", "weir tcp server --listen :10000 --stats "+page.at))
 	shots(b, "empty")
 	reportScale(t, page.sender, 10000)
-	b.await(fmt.Sprintf(shows, "connected", "100,000"))
-	b.await(`document.querySelectorAll("#plot-connections > svg path").length === 3`) // the third is what is expected
+	b.Await(fmt.Sprintf(shows, "connected", "100,000"))
+	b.Await(`document.querySelectorAll("#plot-connections > svg path").length === 3`) // the third is what is expected
 	var loaded, later float64
-	b.evaluate("performance.timeOrigin", &loaded)
+	b.Evaluate("performance.timeOrigin", &loaded)
 	var seen struct{ Servers, Clients, Cells int }
-	b.evaluate(`({Servers: document.querySelectorAll("#servers tbody tr").length, Clients: document.querySelectorAll("#clients tbody tr").length,
+	b.Evaluate(`({Servers: document.querySelectorAll("#servers tbody tr").length, Clients: document.querySelectorAll("#clients tbody tr").length,
 		Cells: document.querySelectorAll("#matrix td.cell").length})`, &seen)
 	if seen.Servers != 6 || seen.Clients != 10 || seen.Cells != 60 {
 		t.Errorf("the page shows %+v", seen)
 	}
-	b.await(`document.getElementById("spoken").textContent.startsWith("100,000 connected, 6 servers, 10 clients")`)
+	b.Await(`document.getElementById("spoken").textContent.startsWith("100,000 connected, 6 servers, 10 clients")`)
 	shots(b, "busy")
 	reportScale(t, page.sender, 9000)
-	b.await(fmt.Sprintf(shows, "connected", "90,000"))
-	b.await(`[...document.querySelectorAll("#matrix tbody tr:first-child td.cell")].map((c) => c.textContent).join(" ") === "1,500 1,500 1,500 1,500 1,500 1,500"`)
+	b.Await(fmt.Sprintf(shows, "connected", "90,000"))
+	b.Await(`[...document.querySelectorAll("#matrix tbody tr:first-child td.cell")].map((c) => c.textContent).join(" ") === "1,500 1,500 1,500 1,500 1,500 1,500"`)
 
 	page.server.Close()
-	b.await(`document.getElementById("link").className === "badge bad" && document.getElementById("spoken").textContent.includes("lost")`)
-	quiet := len(b.allNotes()) // the browser itself notes a server that is away
-	b.shot("away-1300-light")
+	b.Await(`document.getElementById("link").className === "badge bad" && document.getElementById("spoken").textContent.includes("lost")`)
+	quiet := len(b.Notes()) // the browser itself notes a server that is away
+	b.Shot("away-1300-light")
 	page.start(t)
-	b.await(`document.getElementById("link").className === "badge ok"`)
-	b.await(`document.getElementById("spoken").textContent.includes("live again")`)
+	b.Await(`document.getElementById("link").className === "badge ok"`)
+	b.Await(`document.getElementById("spoken").textContent.includes("live again")`)
 
 	gone := tcpscale.Report{Role: tcpscale.RoleServer, ID: "server-3", Host: "lab", PID: 4, Final: true}
 	clitest.Must(t, page.sender.Send(t.Context(), &gone))
-	b.await(`[...document.querySelectorAll("#servers tbody tr.off")].some((r) => r.textContent.includes("server-3") && r.textContent.includes("ended"))`)
+	b.Await(`[...document.querySelectorAll("#servers tbody tr.off")].some((r) => r.textContent.includes("server-3") && r.textContent.includes("ended"))`)
 	shots(b, "ended")
-	if b.evaluate("performance.timeOrigin", &later); later != loaded {
+	if b.Evaluate("performance.timeOrigin", &later); later != loaded {
 		t.Error("the page was loaded again")
 	}
-	notes := b.allNotes()
+	notes := b.Notes()
 	if quiet > 0 || len(notes) > 0 {
 		for _, note := range notes {
 			if !strings.Contains(note, "net::ERR_") {
@@ -129,22 +129,22 @@ func TestChromiumFollowsTheTCPStats(t *testing.T) {
 		}
 	}
 	var violations []string
-	if b.evaluate("violations", &violations); len(violations) > 0 {
+	if b.Evaluate("violations", &violations); len(violations) > 0 {
 		t.Errorf("the policy was violated: %q", violations)
 	}
 }
 
 // shots are pictures at three widths, light and dark; none without WEIR_SCREENSHOTS.
-func shots(b *browser, name string) {
+func shots(b *clitest.Page, name string) {
 	for _, width := range []int{320, 900, 1300, 1920} {
 		for _, scheme := range []string{"light", "dark"} {
 			if os.Getenv("WEIR_SCREENSHOTS") != "" {
-				b.look(width, scheme)
-				b.shot(fmt.Sprintf("%s-%d-%s", name, width, scheme))
+				b.Look(width, scheme)
+				b.Shot(fmt.Sprintf("%s-%d-%s", name, width, scheme))
 			}
 		}
 	}
-	b.look(1300, "light")
+	b.Look(1300, "light")
 }
 
 // The whole page is reached and worked with the keyboard, each stop is seen and has a name, and nothing is wider
@@ -154,31 +154,31 @@ func TestChromiumTCPStatsForEverybody(t *testing.T) {
 	netlabtest.Tools(t, "chromium")
 	page := newBusyPage(t, stats.Config{SilentAfter: time.Hour})
 	reportScale(t, page.sender, 10000)
-	b := startBrowser(t)
-	b.look(1300, "light")
-	b.open("http://" + page.at + "/?token=" + busyToken)
-	b.await(`document.querySelectorAll("#matrix td.cell").length === 60 && document.querySelectorAll("#plot-connections > svg path").length > 0`)
+	b := clitest.OpenPage(t)
+	b.Look(1300, "light")
+	b.Open("http://" + page.at + "/?token=" + busyToken)
+	b.Await(`document.querySelectorAll("#matrix td.cell").length === 60 && document.querySelectorAll("#plot-connections > svg path").length > 0`)
 
 	type stop struct {
 		Name, Tag, Outline string
 		Width              float64
 	}
 	focus := func() (s stop) {
-		b.evaluate(`(() => { const e = document.activeElement, s = getComputedStyle(e);
+		b.Evaluate(`(() => { const e = document.activeElement, s = getComputedStyle(e);
 			return {Name: e.id || e.dataset.span || e.textContent, Tag: e.tagName, Outline: s.outlineStyle, Width: parseFloat(s.outlineWidth)} })()`, &s)
 		return s
 	}
-	b.press("Tab")
+	b.Press("Tab")
 	if s := focus(); s.Name != "Skip to the content" {
 		t.Errorf("the first stop is %+v", s)
 	}
-	b.press("Enter")
+	b.Press("Enter")
 	if s := focus(); s.Name != "main" {
 		t.Errorf("the skip link leads to %+v", s)
 	}
 	var stops []string
 	for range 200 {
-		b.press("Tab")
+		b.Press("Tab")
 		s := focus()
 		if s.Tag == "BODY" {
 			break
@@ -198,104 +198,52 @@ func TestChromiumTCPStatsForEverybody(t *testing.T) {
 	}
 
 	// Sorted by keyboard: the focus stays, the order is announced and seen.
-	b.evaluate(`[...document.querySelectorAll("#servers thead button")].find((e) => e.textContent === "connections").focus()`, nil)
-	b.press("Enter")
-	b.await(`document.activeElement.closest("th")?.ariaSort === "descending" && document.querySelector("#servers tbody th").textContent === "server-0"`)
-	b.press("Enter")
-	b.await(`document.activeElement.closest("th")?.ariaSort === "ascending" && document.querySelector("#servers tbody th").textContent === "server-4"`)
+	b.Evaluate(`[...document.querySelectorAll("#servers thead button")].find((e) => e.textContent === "connections").focus()`, nil)
+	b.Press("Enter")
+	b.Await(`document.activeElement.closest("th")?.ariaSort === "descending" && document.querySelector("#servers tbody th").textContent === "server-0"`)
+	b.Press("Enter")
+	b.Await(`document.activeElement.closest("th")?.ariaSort === "ascending" && document.querySelector("#servers tbody th").textContent === "server-4"`)
 	// Filtered by keyboard.
-	b.evaluate(`document.getElementById("filter").focus()`, nil)
+	b.Evaluate(`document.getElementById("filter").focus()`, nil)
 	for _, key := range "client-7" {
-		b.press(string(key))
+		b.Press(string(key))
 	}
-	b.await(`document.getElementById("filtered").textContent === "0 of 6 servers, 1 of 10 clients"`)
-	b.await(`[...document.querySelectorAll("#clients tbody tr")].filter((r) => r.checkVisibility()).length === 1`)
-	b.await(`[...document.querySelectorAll("#matrix tbody tr")].filter((r) => r.checkVisibility()).length === 1`)
-	b.press("Escape") // of a search field: empties it
-	b.await(`document.getElementById("filtered").textContent === "" && [...document.querySelectorAll("#servers tbody tr")].every((r) => r.checkVisibility())`)
+	b.Await(`document.getElementById("filtered").textContent === "0 of 6 servers, 1 of 10 clients"`)
+	b.Await(`[...document.querySelectorAll("#clients tbody tr")].filter((r) => r.checkVisibility()).length === 1`)
+	b.Await(`[...document.querySelectorAll("#matrix tbody tr")].filter((r) => r.checkVisibility()).length === 1`)
+	b.Press("Escape") // of a search field: empties it
+	b.Await(`document.getElementById("filtered").textContent === "" && [...document.querySelectorAll("#servers tbody tr")].every((r) => r.checkVisibility())`)
 	// A plot shows its values by arrow keys.
-	b.evaluate(`document.querySelector("#plot-connections > svg").focus()`, nil)
-	b.press("Home")
-	b.await(`/^Connections at .*: clients count/.test(document.activeElement.getAttribute("aria-label"))`)
+	b.Evaluate(`document.querySelector("#plot-connections > svg").focus()`, nil)
+	b.Press("Home")
+	b.Await(`/^Connections at .*: clients count/.test(document.activeElement.getAttribute("aria-label"))`)
 	// A row is picked for the plots.
-	b.evaluate(`[...document.querySelectorAll("#clients tbody button")].find((e) => e.textContent === "client-7").focus()`, nil)
-	b.press("Enter")
-	b.await(`document.activeElement.ariaPressed === "true" && document.getElementById("of").selectedOptions[0].textContent === "client client-7"`)
+	b.Evaluate(`[...document.querySelectorAll("#clients tbody button")].find((e) => e.textContent === "client-7").focus()`, nil)
+	b.Press("Enter")
+	b.Await(`document.activeElement.ariaPressed === "true" && document.getElementById("of").selectedOptions[0].textContent === "client client-7"`)
 
-	checkAccessibleNames(t, b)
+	b.CheckNames(map[string]int{
+		"banner": 1, "main": 1, "contentinfo": 1, "search": 1, "table": 4, "heading": 7, "region": 5, "status": 2, "rowheader": 26, "columnheader": 30,
+	})
 	for _, scheme := range []string{"light", "dark"} {
 		for _, width := range []int{320, 480, 768, 1024, 1300, 1920} {
-			b.look(width, scheme)
+			b.Look(width, scheme)
 			var wide int
-			if b.evaluate("document.scrollingElement.scrollWidth", &wide); wide > width {
+			if b.Evaluate("document.scrollingElement.scrollWidth", &wide); wide > width {
 				t.Errorf("at %d px the page is %d px wide", width, wide)
 			}
 			var cards []int // in each row
-			b.evaluate(`Object.values(Object.groupBy([...document.querySelectorAll("#cards > div")], (e) => e.offsetTop)).map((r) => r.length)`, &cards)
+			b.Evaluate(`Object.values(Object.groupBy([...document.querySelectorAll("#cards > div")], (e) => e.offsetTop)).map((r) => r.length)`, &cards)
 			if last := cards[len(cards)-1]; width >= 480 && len(cards) > 1 && last < 3 {
 				t.Errorf("at %d px the totals stand in rows of %v", width, cards)
 			}
 		}
-		var pale []string
-		if b.evaluate(paleTexts, &pale); len(pale) > 0 {
+		if pale := b.PaleTexts(); len(pale) > 0 {
 			t.Errorf("%s: contrast below 4.5: %q", scheme, pale)
 		}
 	}
 	var violations []string
-	if b.evaluate("violations", &violations); len(violations) > 0 || len(b.allNotes()) > 0 {
-		t.Errorf("the policy was violated: %q; the browser says %q", violations, b.allNotes())
-	}
-}
-
-// paleTexts lists visible texts whose contrast with what lies behind them is below 4.5 (WCAG 2.2, 1.4.3).
-const paleTexts = `(() => {
-	const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
-	const paint = (...colours) => { canvas.clearRect(0, 0, 1, 1); for (const c of colours) { canvas.fillStyle = c; canvas.fillRect(0, 0, 1, 1); } return canvas.getImageData(0, 0, 1, 1).data; };
-	const light = ([r, g, b]) => { const [x, y, z] = [r, g, b].map((v) => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4); return .2126 * x + .7152 * y + .0722 * z; };
-	const pale = [];
-	const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-	for (let n; (n = walker.nextNode());) {
-		const e = n.parentElement;
-		if (!n.data.trim() || !e.checkVisibility() || e.closest(".unseen, .skip, script, option")) continue;
-		const behind = [];
-		for (let up = e; up; up = up.parentElement) behind.unshift(getComputedStyle(up).backgroundColor);
-		const svg = e.namespaceURI.endsWith("svg"), ink = svg ? getComputedStyle(e).fill : getComputedStyle(e).color;
-		const [a, b] = [light(paint(...behind)), light(paint(...behind, ink))].sort((x, y) => y - x);
-		if ((a + .05) / (b + .05) < 4.5) pale.push(n.data.trim().slice(0, 40) + " " + ((a + .05) / (b + .05)).toFixed(2));
-	}
-	return pale;
-})()`
-
-// checkAccessibleNames asks the browser's accessibility tree, as a screen reader does.
-func checkAccessibleNames(t *testing.T, b *browser) {
-	t.Helper()
-	var tree struct {
-		Nodes []struct {
-			Ignored    bool
-			Role, Name struct{ Value any }
-		}
-	}
-	b.call("Accessibility.getFullAXTree", nil, &tree)
-	count := map[string]int{}
-	for _, n := range tree.Nodes {
-		role, _ := n.Role.Value.(string)
-		name, _ := n.Name.Value.(string)
-		if n.Ignored {
-			continue
-		}
-		count[role]++
-		switch role {
-		case "button", "link", "searchbox", "combobox", "image", "img", "table", "region", "heading", "rowheader", "columnheader", "figure":
-			if strings.TrimSpace(name) == "" {
-				t.Errorf("a %s has no name", role)
-			}
-		}
-	}
-	for role, least := range map[string]int{
-		"banner": 1, "main": 1, "contentinfo": 1, "search": 1, "table": 4, "heading": 7, "region": 5, "status": 2, "rowheader": 26, "columnheader": 30,
-	} {
-		if count[role] < least {
-			t.Errorf("%d of role %s, want %d at least; there are %v", count[role], role, least, count)
-		}
+	if b.Evaluate("violations", &violations); len(violations) > 0 || len(b.Notes()) > 0 {
+		t.Errorf("the policy was violated: %q; the browser says %q", violations, b.Notes())
 	}
 }

@@ -31,6 +31,7 @@ func turnAdmin(g *gateway.Gateway, now func() int64, stunner bool) admin.Config 
 			}
 			return samples
 		},
+		Plots: plots(),
 		Routes: []admin.Route{{Pattern: "GET /users", Answer: func(r *http.Request) (any, error) {
 			question, err := parseTurnQuestion(r.URL.Query())
 			if err != nil {

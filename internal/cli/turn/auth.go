@@ -167,6 +167,7 @@ func turnAuthAdmin(service *authservice.Service, watcher *discovery.Watcher) adm
 			}
 			return nil
 		},
+		Plots:   authPlots(),
 		Metrics: func() []metrics.Sample { return append(metrics.Of(service.Stats()), metrics.Of(watcher.Status())...) },
 		Status: func() any {
 			s := service.Stats()

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/events"
 	"github.com/weir-lb/weir/internal/turn/stunnerd"
 )
 
@@ -30,6 +31,9 @@ func newScopedLogger(w io.Writer, format string) (*slog.Logger, *atomic.Pointer[
 	levels.Store(&stunnerd.LogLevels{All: slog.LevelInfo})
 	return slog.New(&scopedHandler{log.Handler(), levels, "stunnerd"}), levels, nil
 }
+
+// Ring returns where the records are kept.
+func (h *scopedHandler) Ring() *events.Ring { return events.RingOf(slog.New(h.Handler)) }
 
 // Enabled reports whether a record of the level may be logged; the level of its listener may allow it.
 func (h *scopedHandler) Enabled(_ context.Context, level slog.Level) bool {

@@ -5,6 +5,8 @@
 //	GET  /metrics   Prometheus text, from a snapshot function                           no credential
 //	GET  /status    JSON, no secrets
 //	GET  /flows     JSON: ?service=NAME &backend=NAME &protocol=P &client=PREFIX &state=S &sort=KEY &limit=N (at most MaxFlows)
+//	GET  /events    JSON: the newest log records, ?after=NUMBER
+//	GET  /history   JSON: the last hour of Config.Plots, a point every ten seconds
 //	POST /drain /undrain /down /up     ?service=NAME [&backend=NAME]: overrides
 //	POST /trace     a stream of lines
 //	POST /console   lines in the body, answers in the reply; with `Upgrade: weir-console`, a stream both ways

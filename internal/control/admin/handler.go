@@ -36,6 +36,7 @@ func (s *Server) handler() http.Handler {
 	}
 	guardUpTo := func(pattern string, body int64, h http.HandlerFunc) {
 		s.patterns = append(s.patterns, v1.Route{Pattern: pattern})
+		h = s.audited(pattern, h)
 		mux.Handle(pattern, s.guarded(func(w http.ResponseWriter, r *http.Request) {
 			r.Body = http.MaxBytesReader(w, r.Body, body)
 			h(w, r)
@@ -45,6 +46,7 @@ func (s *Server) handler() http.Handler {
 	if s.config.Status != nil {
 		guard("GET /status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.config.Status()) })
 	}
+	s.observed(guard)
 	if s.config.Flows != nil {
 		guard("GET /flows", s.flows)
 	}

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/control/history"
 	"github.com/weir-lb/weir/internal/metrics"
 )
 
@@ -49,6 +50,10 @@ type Config struct {
 	// Owners writes which nodes of a CoAP cluster this is, and where sessions have moved, now and at each change, until ctx ends.
 	Owners func(ctx context.Context, write func(line any, flush bool) error) error
 	Page   http.Handler
+	// Events returns the log records with numbers above after.
+	Events func(after uint64) v1.EventList
+	// Plots are what GET /history has of the last hour, from Metrics. Empty: there is none.
+	Plots []history.Plot
 	// Routes are additional paths of this part. They need the same credential as status.
 	Routes []Route
 
@@ -86,7 +91,8 @@ type Server struct {
 	followers chan struct{} // slots of those that follow owners
 	patterns  []v1.Route
 	http      *http.Server
-	stopping  context.Context // ends hijacked consoles
+	history   *history.Recorder // nil: none
+	stopping  context.Context   // ends hijacked consoles
 	stop      context.CancelFunc
 }
 
@@ -100,6 +106,9 @@ func Open(config Config) (*Server, error) {
 	s := &Server{config: config, listener: newLimited(listener, maxConnections), unix: path, operators: make(chan struct{}, maxOperators), followers: make(chan struct{}, maxFollowers)}
 	if host, err := os.Hostname(); err == nil {
 		s.config.Hosts = append(slices.Clone(config.Hosts), host)
+	}
+	if len(config.Plots) > 0 && config.Metrics != nil {
+		s.history = history.New(append(slices.Clip(config.Plots), processPlots()...))
 	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.http = &http.Server{
@@ -126,6 +135,16 @@ func (s *Server) Address() string {
 // Run serves until ctx ends, lets requests finish for at most endTime, and closes the listener.
 func (s *Server) Run(ctx context.Context) error {
 	defer s.stop()
+	if s.history != nil {
+		recorded := make(chan struct{})
+		defer func() { <-recorded }()
+		recording, end := context.WithCancel(ctx)
+		defer end()
+		go func() {
+			defer close(recorded)
+			s.record(recording)
+		}()
+	}
 	failed := make(chan error, 1)
 	go func() { failed <- s.http.Serve(s.listener) }()
 	select {

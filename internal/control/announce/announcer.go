@@ -235,7 +235,7 @@ func (a *Announcer) logChanges(old, routes []Route) (n uint64) {
 		case r.State == Withdrawn:
 			a.options.Log.Warn("prefix withdrawn", "prefix", r.Prefix.String(), "reason", r.Reason)
 		default:
-			a.options.Log.Info("prefix "+r.State.String(), "prefix", r.Prefix.String(), "services", r.Services)
+			a.options.Log.Info("prefix "+r.State.String(), "event", "prefix_state", "state", r.State.String(), "prefix", r.Prefix.String(), "services", r.Services)
 		}
 		n++
 	}

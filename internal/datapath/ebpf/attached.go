@@ -32,7 +32,7 @@ func (d *Datapath) attach() error {
 			made = append(made, a.PinName())
 		}
 		d.closing = append(d.closing, l.Close)
-		d.log.Info(how, "interface", a.Name, "hook", a.Hook.String(), "why", a.Why)
+		d.log.Info(how, "event", "program_attached", "interface", a.Name, "hook", a.Hook.String(), "why", a.Why)
 		if len(a.Others) > 0 {
 			d.log.Info("other programs are on the same hook", "interface", a.Name, "programs", strings.Join(a.Others, ", "), "weir_runs_last", d.config.Last)
 		}
@@ -50,7 +50,7 @@ func (d *Datapath) attach() error {
 	d.inPlace = true
 	if !d.config.NoPeers {
 		for _, warning := range attach.WakePeers(d.attached, d.store.NoteOffload) {
-			d.log.Warn(warning)
+			d.log.Warn(warning, "event", "attach_warning")
 		}
 	}
 	return nil
@@ -137,7 +137,7 @@ func (d *Datapath) attachAgain(a *attach.Interface, l netlink.Link) error {
 	d.log.Info("attached again", "interface", a.Name, "hook", a.Hook.String())
 	if !d.config.NoPeers {
 		for _, warning := range attach.WakePeers([]attach.Interface{*a}, d.store.NoteOffload) {
-			d.log.Warn(warning)
+			d.log.Warn(warning, "event", "attach_warning")
 		}
 	}
 	return nil

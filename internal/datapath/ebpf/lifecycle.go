@@ -73,7 +73,7 @@ func (d *Datapath) openPins() error {
 		return err
 	}
 	if warning != "" {
-		d.log.Warn(warning)
+		d.log.Warn(warning, "event", "attach_warning")
 	}
 	d.pins, d.inherited = p, len(p.Links()) > 0
 	return nil

@@ -278,7 +278,7 @@ func (d *Datapath) complain(before troubles) troubles {
 		{"fragments came back from another balancer of the tier", before.returned, now.returned, "the same tier section, hash and hash_key on each balancer"},
 	} {
 		if trouble.now > trouble.before {
-			d.config.Log.Warn(trouble.text, "count", trouble.now-trouble.before, "total", trouble.now, "remedy", trouble.remedy)
+			d.config.Log.Warn(trouble.text, "event", "queue_trouble", "count", trouble.now-trouble.before, "total", trouble.now, "remedy", trouble.remedy)
 		}
 	}
 	return now

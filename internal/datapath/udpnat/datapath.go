@@ -375,7 +375,7 @@ func (d *Datapath) complain(before Counters) Counters {
 		{"sends to clients refused by the kernel", before.ReplyErrors, now.ReplyErrors, "see weir's counters and the routes"},
 	} {
 		if trouble.now > trouble.before {
-			d.config.Log.Warn(trouble.text, "count", trouble.now-trouble.before, "total", trouble.now, "remedy", trouble.remedy)
+			d.config.Log.Warn(trouble.text, "event", "nat_trouble", "count", trouble.now-trouble.before, "total", trouble.now, "remedy", trouble.remedy)
 		}
 	}
 	return now

@@ -57,7 +57,7 @@ func (o *Relay) attach(i int) error {
 	o.log.Info("relaying channels in the kernel", "interface", a.Name, "hook", a.Hook.String(), "why", a.Why)
 	if a.Hook == attach.HookXDP {
 		for _, warning := range attach.WakePeers([]attach.Interface{*a}, o.noteGRO) {
-			o.log.Warn(warning)
+			o.log.Warn(warning, "event", "attach_warning")
 		}
 		o.findOuts()
 	}
@@ -264,7 +264,7 @@ func (o *Relay) attachAgain() {
 		}
 		a.Index = l.Attrs().Index
 		if err := o.attach(i); err != nil {
-			o.log.Error("interface was made again and cannot be attached", "interface", a.Name, "error", err)
+			o.log.Error("interface was made again and cannot be attached", "event", "relay_interface_cannot_be_attached", "interface", a.Name, "error", err)
 			continue
 		}
 		a.Gone = false

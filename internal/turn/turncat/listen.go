@@ -112,7 +112,7 @@ func (t *Tunnel) acceptAll() {
 		}
 		if !t.admit() {
 			t.tcp.full.Add(1)
-			t.warn("as many clients as --max-clients allows: further connections are closed", "clients", t.config.MaxClients)
+			t.warn("as many clients as --max-clients allows: further connections are closed", "event", "connections_beyond_max_clients", "clients", t.config.MaxClients)
 			conn.Close() //nolint:errcheck // refused
 			continue
 		}

@@ -1,11 +1,12 @@
 // The page of `weir tcp stats`: it draws each state that api/events sends, and asks api/history for its plots.
-"use strict";
 
-const $ = (id) => document.getElementById(id);
+import { $, element, figure, perSecond, setText, showCards, whole } from "./dom.js";
+import { Plot } from "./plot.js";
+import { SortedTable, drawMatrix } from "./table.js";
+
 const bytes = (v) => (v >= 1 << 30 ? (v / (1 << 30)).toFixed(1) + " GiB" : (v / (1 << 20)).toFixed(1) + " MiB");
 const ms = (v) => (v ? (v < 10 ? v.toFixed(2) : v.toFixed(1)) + " ms" : "–");
 const percent = (v) => v.toFixed(0) + " %";
-const perSecond = (v) => figure(v) + "/s";
 
 let picked = "all", span = "5m", state = null, lastState = 0, lastHistory = 0, asking = false;
 
@@ -75,16 +76,7 @@ function cards(st) {
     ["failed attempts", whole(t.failed), perSecond(st.rates.failed), t.failed > 0],
     ["evicted by servers", whole(t.evicted), "", t.evicted > 0],
   ];
-  const place = $("cards");
-  if (place.children.length !== list.length) {
-    place.replaceChildren(...list.map(([title]) => element("div", {}, element("dt", {}, title), element("dd", {}, element("span"), " ", element("small")))));
-  }
-  list.forEach(([, value, more, bad], i) => {
-    const dd = place.children[i].lastChild;
-    setText(dd.firstChild, value);
-    setText(dd.lastChild, more);
-    dd.classList.toggle("bad", Boolean(bad));
-  });
+  showCards($("cards"), list);
 }
 
 // finding says where a ramp stands still, and which limits are reached.

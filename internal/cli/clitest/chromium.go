@@ -1,4 +1,4 @@
-package tcp
+package clitest
 
 import (
 	"bufio"
@@ -12,15 +12,13 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/weir-lb/weir/internal/cli/clitest"
 )
 
-// browser is a headless Chromium with one page, driven through its DevTools protocol over a pipe: it listens nowhere.
-type browser struct {
+// Page is a headless Chromium with one page, driven through its DevTools protocol over a pipe: it listens nowhere.
+type Page struct {
 	t       *testing.T
 	in      *os.File
-	out     *clitest.LockedBuffer
+	out     *LockedBuffer
 	session string
 
 	mu      sync.Mutex
@@ -40,21 +38,21 @@ type devtoolsMessage struct {
 	} `json:"error"`
 }
 
-// startBrowser runs one with an empty page until the test ends.
-func startBrowser(t *testing.T) *browser {
+// OpenPage starts one that shows nothing until the test ends.
+func OpenPage(t *testing.T) *Page {
 	t.Helper()
 	theirIn, in, err := os.Pipe()
-	clitest.Must(t, err)
+	Must(t, err)
 	out, theirOut, err := os.Pipe()
-	clitest.Must(t, err)
+	Must(t, err)
 	profile, err := os.MkdirTemp("", "chromium") // t.TempDir is removed while its last helpers may still write
-	clitest.Must(t, err)
-	b := &browser{t: t, in: in, out: new(clitest.LockedBuffer), waiting: map[int]chan devtoolsMessage{}}
+	Must(t, err)
+	b := &Page{t: t, in: in, out: new(LockedBuffer), waiting: map[int]chan devtoolsMessage{}}
 	cmd := exec.Command("chromium", "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
 		"--disable-component-update", "--disable-sync", "--disable-quic", "--force-color-profile=srgb", "--remote-debugging-pipe", "--user-data-dir="+profile)
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = b.out, b.out, []*os.File{theirIn, theirOut} // the protocol's 3 and 4
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	clitest.Must(t, cmd.Start())
+	Must(t, cmd.Start())
 	theirIn.Close()
 	theirOut.Close()
 	read := make(chan struct{})
@@ -71,17 +69,17 @@ func startBrowser(t *testing.T) *browser {
 		_ = os.RemoveAll(profile)
 	})
 	var target struct{ TargetID string }
-	b.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	b.Call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
 	var attached struct{ SessionID string }
-	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
+	b.Call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
 	b.session = attached.SessionID
 	for _, domain := range []string{"Page", "Runtime", "Log", "Accessibility"} {
-		b.call(domain+".enable", nil, nil)
+		b.Call(domain+".enable", nil, nil)
 	}
 	return b
 }
 
-func (b *browser) follow(from *bufio.Reader) {
+func (b *Page) follow(from *bufio.Reader) {
 	for {
 		text, err := from.ReadBytes(0)
 		var m devtoolsMessage
@@ -108,8 +106,8 @@ func (b *browser) follow(from *bufio.Reader) {
 	}
 }
 
-// call has the browser do something and decodes its result, unless that is nil.
-func (b *browser) call(method string, params map[string]any, result any) {
+// Call has the browser do something and decodes its result, unless that is nil.
+func (b *Page) Call(method string, params map[string]any, result any) {
 	b.t.Helper()
 	answer := make(chan devtoolsMessage, 1)
 	b.mu.Lock()
@@ -126,7 +124,7 @@ func (b *browser) call(method string, params map[string]any, result any) {
 	}
 	b.mu.Unlock()
 	text, err := json.Marshal(command)
-	clitest.Must(b.t, err)
+	Must(b.t, err)
 	_, _ = b.in.Write(append(text, 0)) // where it has ended, no answer comes
 	select {
 	case m, open := <-answer:
@@ -136,58 +134,58 @@ func (b *browser) call(method string, params map[string]any, result any) {
 		case m.Error != nil:
 			b.t.Fatalf("%s: %s", method, m.Error.Message)
 		case result != nil:
-			clitest.Must(b.t, json.Unmarshal(m.Result, result))
+			Must(b.t, json.Unmarshal(m.Result, result))
 		}
 	case <-time.After(2 * time.Minute):
 		b.t.Fatalf("%s: no answer in two minutes\n%s", method, b.out)
 	}
 }
 
-// evaluate runs an expression in the page, a promise to its end, and decodes its value.
-func (b *browser) evaluate(expression string, value any) {
+// Evaluate runs an expression in the page, a promise to its end, and decodes its value.
+func (b *Page) Evaluate(expression string, value any) {
 	b.t.Helper()
 	var result struct {
 		Result           struct{ Value json.RawMessage }
 		ExceptionDetails json.RawMessage
 	}
-	b.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &result)
+	b.Call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &result)
 	if result.ExceptionDetails != nil {
 		b.t.Fatalf("%s: %s", expression, result.ExceptionDetails)
 	}
 	if value != nil {
-		clitest.Must(b.t, json.Unmarshal(result.Result.Value, value))
+		Must(b.t, json.Unmarshal(result.Result.Value, value))
 	}
 }
 
-// await returns once an expression is true.
-func (b *browser) await(expression string) {
+// Await returns once an expression is true.
+func (b *Page) Await(expression string) {
 	b.t.Helper()
 	for deadline := time.Now().Add(90 * time.Second); ; time.Sleep(30 * time.Millisecond) {
 		is := false
-		b.evaluate("Boolean("+expression+")", &is)
+		b.Evaluate("Boolean("+expression+")", &is)
 		if is {
 			return
 		}
 		if time.Now().After(deadline) {
 			var text string
-			b.evaluate("document.body.innerText", &text)
+			b.Evaluate("document.body.innerText", &text)
 			b.t.Fatalf("never true: %s\nthe page says:\n%s", expression, text)
 		}
 	}
 }
 
-// open loads a page; what violates its content policy is kept in violations from the start.
-func (b *browser) open(address string) {
+// Open loads a page; what violates its content policy is kept in violations from the start.
+func (b *Page) Open(address string) {
 	b.t.Helper()
-	b.call("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": `window.violations = [];
+	b.Call("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": `window.violations = [];
 		addEventListener("securitypolicyviolation", (e) => violations.push(e.violatedDirective + " " + e.blockedURI))`}, nil)
-	b.call("Page.navigate", map[string]any{"url": address}, nil)
+	b.Call("Page.navigate", map[string]any{"url": address}, nil)
 	landing, _, _ := strings.Cut(address, "?") // a token there is taken, and not left in the address
-	b.await(fmt.Sprintf("document.readyState === 'complete' && location.href === %q", landing))
+	b.Await(fmt.Sprintf("document.readyState === 'complete' && location.href === %q", landing))
 }
 
-// press types a key: a name such as Tab or Enter, or a character.
-func (b *browser) press(key string) {
+// Press types a key: a name such as Tab or Enter, or a character.
+func (b *Page) Press(key string) {
 	b.t.Helper()
 	codes := map[string]int{"Tab": 9, "Enter": 13, "ArrowLeft": 37, "Home": 36, "End": 35, "Escape": 27}
 	down := map[string]any{"type": "keyDown", "key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
@@ -197,32 +195,32 @@ func (b *browser) press(key string) {
 	case len(key) == 1:
 		down["text"] = key
 	}
-	b.call("Input.dispatchKeyEvent", down, nil)
-	b.call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key, "code": key, "windowsVirtualKeyCode": codes[key]}, nil)
+	b.Call("Input.dispatchKeyEvent", down, nil)
+	b.Call("Input.dispatchKeyEvent", map[string]any{"type": "keyUp", "key": key, "code": key, "windowsVirtualKeyCode": codes[key]}, nil)
 }
 
-// look sets the width, and light or dark.
-func (b *browser) look(width int, scheme string) {
+// Look sets the width, and light or dark.
+func (b *Page) Look(width int, scheme string) {
 	b.t.Helper()
-	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false}, nil)
-	b.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
-	b.evaluate("new Promise((ok) => requestAnimationFrame(() => requestAnimationFrame(() => ok(true))))", nil)
+	b.Call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false}, nil)
+	b.Call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+	b.Evaluate("new Promise((ok) => requestAnimationFrame(() => requestAnimationFrame(() => ok(true))))", nil)
 }
 
-// shot writes a picture of the whole page into the folder that WEIR_SCREENSHOTS names; without one it does nothing.
-func (b *browser) shot(name string) {
+// Shot writes a picture of the whole page into the folder that WEIR_SCREENSHOTS names; without one it does nothing.
+func (b *Page) Shot(name string) {
 	b.t.Helper()
 	folder := os.Getenv("WEIR_SCREENSHOTS")
 	if folder == "" {
 		return
 	}
 	var picture struct{ Data []byte }
-	b.call("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": true}, &picture)
-	clitest.Must(b.t, os.WriteFile(folder+"/"+name+".png", picture.Data, 0o644))
+	b.Call("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": true}, &picture)
+	Must(b.t, os.WriteFile(folder+"/"+name+".png", picture.Data, 0o644))
 }
 
-// allNotes are the notes so far.
-func (b *browser) allNotes() []string {
+// Notes are the notes so far.
+func (b *Page) Notes() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return append([]string(nil), b.notes...)

@@ -1,21 +1,11 @@
 // Tables that are kept up to date in place: rows stay the same elements, so that focus, selection and a screen reader's place
 // in them survive an update.
-"use strict";
 
-function element(tag, attributes, ...children) {
-  const e = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes || {})) e.setAttribute(name, value);
-  e.append(...children);
-  return e;
-}
+import { element, setText, whole } from "./dom.js";
 
-function setText(e, text) {
-  if (e.textContent !== text) e.textContent = text;
-}
-
-// A column: {title, value: row => number or string to sort by, text: row => string, numeric, bar: row => percent, wide, hint}.
+// A column: {state: row => bad, warn or nothing, title, value: row => number or string to sort by, text: row => string, numeric, bar: row => percent, wide, hint}.
 // The first one is the row's header; with pick a button that calls pick(row).
-class SortedTable {
+export class SortedTable {
   constructor(place, caption, columns, sort, pick) {
     this.columns = columns;
     this.sort = { column: sort[0], down: sort[1] };
@@ -23,6 +13,8 @@ class SortedTable {
     this.rows = new Map(); // key -> {tr, cells, row}
     this.words = []; // a row that lacks one of them is hidden
     this.shown = 0;
+    this.maximum = Infinity; // rows in the table; the others are counted in hidden
+    this.hidden = 0;
     this.caption = element("caption", {}, caption);
     const head = element("tr");
     this.heads = columns.map((c, i) => {
@@ -35,7 +27,8 @@ class SortedTable {
       return th;
     });
     this.body = element("tbody");
-    place.append(element("table", {}, this.caption, element("thead", {}, head), this.body));
+    const name = caption || place.getAttribute("aria-label"); // a caption that comes later, or the name of the place
+    place.append(element("table", name ? { "aria-label": name } : {}, this.caption, element("thead", {}, head), this.body));
     this.mark();
   }
 
@@ -80,23 +73,38 @@ class SortedTable {
     this.words = words;
     this.shown = 0;
     for (const { tr, row } of this.rows.values()) {
-      const text = this.columns.filter((c) => !c.numeric).map((c) => c.text(row)).join(" ").toLowerCase();
-      tr.hidden = !words.every((w) => text.includes(w));
+      tr.hidden = !this.fits(row);
       if (!tr.hidden) this.shown++;
     }
   }
 
+  // choose returns the rows that the table has room for: those that the filter leaves, in the order of the table.
+  choose(rows) {
+    this.hidden = 0;
+    if (rows.length <= this.maximum) return rows;
+    const fit = this.words.length ? rows.filter((row) => this.fits(row)) : rows.slice();
+    fit.sort((a, b) => this.compare(a, b));
+    this.hidden = Math.max(0, fit.length - this.maximum);
+    return fit.slice(0, this.maximum);
+  }
+
+  fits(row) {
+    const text = this.columns.filter((c) => !c.numeric).map((c) => c.text(row)).join(" ").toLowerCase();
+    return this.words.every((w) => text.includes(w));
+  }
+
   update(rows, picked) {
     const seen = new Set();
-    for (const row of rows) {
+    for (const row of this.choose(rows)) {
       seen.add(row.key);
       const held = this.rows.get(row.key) || this.add(row.key);
       held.row = row;
       this.columns.forEach((c, i) => {
         setText(held.cells[i], c.text(row));
+        if (c.state) held.cells[i].className = [c.wide ? "wide" : "", c.state(row) ? "state-" + c.state(row) : ""].join(" ").trim();
         if (c.bar) held.bar.style.setProperty("--w", c.bar(row).toFixed(1));
       });
-      held.tr.classList.toggle("off", Boolean(row.state) && row.state !== "live");
+      held.tr.classList.toggle("off", row.off ?? Boolean(row.state && row.state !== "live"));
       if (this.pick) held.cells[0].setAttribute("aria-pressed", String(row.key === picked));
     }
     for (const [key, held] of this.rows) {
@@ -108,14 +116,16 @@ class SortedTable {
     this.order();
   }
 
-  order() {
-    const sign = this.sort.down ? -1 : 1;
-    const by = ({ value }, a, b) => {
-      const x = value(a.row), y = value(b.row);
+  compare(a, b) {
+    const by = ({ value }) => {
+      const x = value(a), y = value(b);
       return typeof x === "string" ? x.localeCompare(y, "en", { numeric: true }) : x - y;
     };
-    const compare = (a, b) => by(this.columns[this.sort.column], a, b) * sign || by(this.columns[0], a, b) || a.row.key.localeCompare(b.row.key);
-    const sorted = [...this.rows.values()].sort(compare);
+    return by(this.columns[this.sort.column]) * (this.sort.down ? -1 : 1) || by(this.columns[0]) || a.key.localeCompare(b.key);
+  }
+
+  order() {
+    const sorted = [...this.rows.values()].sort((a, b) => this.compare(a.row, b.row));
     const focused = document.activeElement;
     let moved = false;
     sorted.forEach((held, i) => {
@@ -128,7 +138,7 @@ class SortedTable {
 }
 
 // drawMatrix shows a state's matrix: {servers, rows: [{client, cells, others, sum, by_peer}], others, hidden}.
-function drawMatrix(place, note, m, words) {
+export function drawMatrix(place, note, m, words) {
   const shape = JSON.stringify([m.servers, m.others > 0, m.rows.map((r) => r.client)]);
   if (place.dataset.shape !== shape) {
     place.dataset.shape = shape;

@@ -1,51 +1,46 @@
 // Line plots as SVG over the last span of time. Values are shown on request: by the pointer, or with the arrow keys.
-"use strict";
 
-const svgSpace = "http://www.w3.org/2000/svg";
-
-function shape(tag, attributes, text) {
-  const e = document.createElementNS(svgSpace, tag);
-  for (const [name, value] of Object.entries(attributes)) e.setAttribute(name, value);
-  if (text !== undefined) e.textContent = text;
-  return e;
-}
-
-const whole = (v) => Math.round(v).toLocaleString("en");
-const figure = (v) => (v >= 100 || Number.isInteger(v) ? whole(v) : v.toPrecision(3));
+import { ago, element, figure, setText, shape } from "./dom.js";
 
 // niceTop is the least of 1, 2, 2.5, 5 × 10^n that is not below v, so that half of it is a round number too.
-function niceTop(v) {
+function niceTop(v, base) {
   if (!(v > 0)) return 1;
-  const power = 10 ** Math.floor(Math.log10(v));
+  let power = 10 ** Math.floor(Math.log10(v));
+  if (base === 1024 && v >= 1024) {
+    const unit = 1024 ** Math.floor(Math.log(v) / Math.log(1024));
+    power = unit * 10 ** Math.floor(Math.log10(v / unit));
+  }
   return [1, 2, 2.5, 3, 4, 5, 6, 8, 10].map((f) => f * power).find((t) => t >= v * 0.999);
 }
 
-function ago(seconds) {
-  if (seconds < 1) return "now";
-  if (seconds < 90) return "−" + Math.round(seconds) + " s";
-  return seconds < 5400 ? "−" + +(seconds / 60).toFixed(1) + " min" : "−" + +(seconds / 3600).toFixed(1) + " h";
-}
-
-class Plot {
-  // series: [{name, style}], style one of the classes a to e of style.css.
-  constructor(place, title, series) {
+export class Plot {
+  // series: [{name, style}], style one of the classes a to h of style.css. text writes a value; figure unless given.
+  // base is that of the axis: 1024 for bytes.
+  constructor(place, title, series, text = figure, base = 10) {
+    this.base = base;
     this.title = title;
-    this.series = series;
+    this.text = text;
     this.cursor = null; // index of the point requested
     this.svg = shape("svg", { role: "img", tabindex: "0", height: "170" });
     this.legend = element("ul", { class: "legend" });
-    this.items = series.map((s) => {
-      const mark = shape("svg", { viewBox: "0 0 26 8", "aria-hidden": "true" }), text = element("span");
-      mark.append(shape("path", { class: s.style, d: "M0 4H26" }));
-      this.legend.append(element("li", {}, mark, text));
-      return text;
-    });
+    this.lines(series);
     place.append(this.svg, this.legend);
     this.svg.addEventListener("pointermove", (e) => this.point(this.index(e.offsetX)));
     this.svg.addEventListener("pointerleave", () => this.point(null));
     this.svg.addEventListener("blur", () => this.point(null));
     this.svg.addEventListener("keydown", (e) => this.key(e));
     new ResizeObserver(() => this.draw()).observe(place);
+  }
+
+  // lines replaces the series.
+  lines(series) {
+    this.series = series;
+    this.items = series.map((s) => {
+      const mark = shape("svg", { viewBox: "0 0 26 8", "aria-hidden": "true" }), text = element("span"), item = element("li", {}, mark, text);
+      mark.append(shape("path", { class: s.style, d: "M0 4H26" }));
+      return { item, text };
+    });
+    this.legend.replaceChildren(...this.items.map(({ item }) => item));
   }
 
   key(e) {
@@ -78,15 +73,15 @@ class Plot {
   draw() {
     const full = this.svg.clientWidth;
     if (!this.data || !full) return;
-    const height = 170, bottom = height - 20, top = niceTop(Math.max(...this.data.flatMap((d) => d.map((v) => v || 0))));
-    this.left = 12 + 7 * Math.max(figure(top).length, figure(top / 2).length);
+    const height = 170, bottom = height - 20, top = niceTop(Math.max(...this.data.flatMap((d) => d.map((v) => v || 0))), this.base);
+    this.left = 12 + 7 * Math.max(this.text(top).length, this.text(top / 2).length);
     this.width = full - this.left - 16;
     const x = (i) => this.left + (this.slots - this.count + i) * this.width / (this.slots - 1);
     const y = (v) => bottom - v / top * (bottom - 10);
     const parts = [];
     for (const v of [0, top / 2, top]) {
       parts.push(shape("line", { class: "grid", x1: this.left, x2: this.left + this.width, y1: y(v), y2: y(v) }));
-      parts.push(shape("text", { x: this.left - 6, y: y(v) + 4, "text-anchor": "end" }, figure(v)));
+      parts.push(shape("text", { x: this.left - 6, y: y(v) + 4, "text-anchor": "end" }, this.text(v)));
     }
     const marks = full < 700 ? 3 : 6;
     for (let n = 0; n < marks; n++) {
@@ -114,8 +109,8 @@ class Plot {
   say() {
     const at = this.cursor ?? this.count - 1;
     const when = this.cursor === null ? "" : " at " + ago((this.count - 1 - at) * this.step);
-    const values = this.series.map((s, k) => [s.name, this.data[k][at]]).map(([n, v]) => n + " " + (v === null || v === undefined ? "–" : figure(v)));
-    this.items.forEach((item, k) => setText(item, values[k] + (k === 0 ? when : "")));
+    const values = this.series.map((s, k) => [s.name, this.data[k][at]]).map(([n, v]) => n + " " + (v === null || v === undefined ? "–" : this.text(v)));
+    this.items.forEach(({ text }, k) => setText(text, values[k] + (k === 0 ? when : "")));
     this.svg.setAttribute("aria-label", `${this.title}${when || " now"}: ${values.join(", ")}. Arrow keys move through time.`);
   }
 }
