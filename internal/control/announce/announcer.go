@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -50,7 +49,8 @@ type Announcer struct {
 	attached  bool
 	withdrawn bool // by an operator
 	phase     Phase
-	settings  *lb.Announce
+	snapshot  *lb.Snapshot // that the drivers had last
+	settings  *lb.Announce // of it
 	routes    []Route
 	failure   error
 	changes   uint64
@@ -189,7 +189,7 @@ func (a *Announcer) apply(snapshot *lb.Snapshot) bool {
 	if !a.attached {
 		node.Detached = "the data path does not run"
 	}
-	old, oldSettings, failed := a.routes, a.settings, a.failure
+	old, last, failed := a.routes, a.snapshot, a.failure
 	a.mu.Unlock()
 	if node.Detached == "" && a.options.Detached != nil {
 		node.Detached = a.options.Detached()
@@ -199,7 +199,7 @@ func (a *Announcer) apply(snapshot *lb.Snapshot) bool {
 		settings = snapshot.Announce
 	}
 	routes := Decide(snapshot, node)
-	if failed == nil && reflect.DeepEqual(routes, old) && reflect.DeepEqual(settings, oldSettings) {
+	if failed == nil && snapshot == last && slices.EqualFunc(routes, old, Route.equal) {
 		return true
 	}
 	var errs []error
@@ -213,7 +213,7 @@ func (a *Announcer) apply(snapshot *lb.Snapshot) bool {
 	changes := a.logChanges(old, routes)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.routes, a.settings, a.failure = routes, settings, err
+	a.routes, a.snapshot, a.settings, a.failure = routes, snapshot, settings, err
 	if a.changes += changes; changes > 0 {
 		a.durations.Observe(time.Since(started))
 	}

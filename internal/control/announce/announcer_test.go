@@ -84,10 +84,8 @@ func TestAnnouncer(t *testing.T) {
 		good := snapshotOf(t, graceful, nil)
 		good.Announce.BGP.GracefulShutdown = 3 * time.Second
 		bad := *good
-		bad.Services = nil
-		for _, s := range snapshotOf(t, graceful, (*lb.Overrides)(nil).With(lb.Target{Service: "dns"}, lb.FromOperator, lb.OverrideDown).With(lb.Target{Service: "web"}, lb.FromOperator, lb.OverrideDown)).Services {
-			bad.Services = append(bad.Services, s)
-		}
+		down := (*lb.Overrides)(nil).With(lb.Target{Service: "dns"}, lb.FromOperator, lb.OverrideDown).With(lb.Target{Service: "web"}, lb.FromOperator, lb.OverrideDown)
+		bad.Services = snapshotOf(t, graceful, down).Services
 		w := &world{snapshot: good, changed: make(chan struct{})}
 		r := &recorder{start: time.Now()}
 		a := New(Options{Applied: w.applied, Detached: w.why, Drivers: []Driver{r}})
@@ -102,7 +100,7 @@ func TestAnnouncer(t *testing.T) {
 			})
 		}()
 		at := func(seconds time.Duration) {
-			time.Sleep(r.start.Add(seconds * time.Second).Sub(time.Now()))
+			time.Sleep(time.Until(r.start.Add(seconds * time.Second)))
 			synctest.Wait()
 		}
 		at(1)

@@ -45,6 +45,10 @@ type Route struct {
 	Services []string // behind it, ordered
 }
 
+func (r Route) equal(other Route) bool {
+	return r.Prefix == other.Prefix && r.State == other.State && r.Reason == other.Reason && slices.Equal(r.Services, other.Services)
+}
+
 // Decide returns the prefixes of the announced services, ordered, each with what becomes of it. Addresses within an aggregate are replaced by it.
 func Decide(snapshot *lb.Snapshot, node Node) []Route {
 	if snapshot == nil || snapshot.Announce == nil {

@@ -74,6 +74,9 @@ func (s *Speaker) event(event *apiutil.WatchEventMessage_PeerEvent, _ time.Time)
 }
 
 func reasonOf(state *apiutil.PeerState) string {
+	if state.DisconnectReason == api.PeerState_DISCONNECT_REASON_UNSPECIFIED && state.DisconnectMessage == "" {
+		return "the connection or BFD"
+	}
 	reason := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(state.DisconnectReason.String(), "DISCONNECT_REASON_"), "_", " "))
 	if state.DisconnectMessage != "" {
 		reason += ": " + state.DisconnectMessage
