@@ -25,7 +25,7 @@ type NATBenchRow struct {
 	Name       string  `json:"name"`                       // of the way
 	Skipped    string  `json:"skipped,omitempty"`          // why it did not run; absent: it did
 	Rate       float64 `json:"requests_per_s"`             // answered
-	Lost       int     `json:"lost"`                       // requests sent again, in all rounds
+	Lost       int     `json:"lost"`                       // datagrams of clients without an answer, in all rounds; a late answer is one
 	ProxyCPU   float64 `json:"proxy_us_per_datagram"`      // of its own processes; 0 for kernel paths
 	ProxyMin   float64 `json:"proxy_us_per_datagram_min"`  // minimum of the rounds
 	ProxyMax   float64 `json:"proxy_us_per_datagram_max"`  // most of the rounds

@@ -73,6 +73,44 @@ func TestARepeatedRequestCountsFromItsFirstTransmission(t *testing.T) {
 	}
 }
 
+// Answers that come later than the time-out are answers: with all requests under way in a slow path none is lost, and the load ends.
+func TestLateAnswersAreNotLost(t *testing.T) {
+	server, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	const clients, timeout = 50, 20 * time.Millisecond
+	go func() {
+		buffer, seen := make([]byte, 64), 0
+		for {
+			n, from, err := server.ReadFromUDPAddrPort(buffer)
+			if err != nil {
+				return
+			}
+			if seen++; seen > 2*clients { // the measured ones
+				time.Sleep(timeout / 20) // the slow path itself: 50 requests take longer than the time-out
+			}
+			_, _ = server.WriteToUDPAddrPort(buffer[:n], from)
+		}
+	}()
+	load := udpLoad{
+		To: server.LocalAddr().(*net.UDPAddr).AddrPort(), Clients: clients, Requests: 2 * clients, Payload: 8, Timeout: timeout, Warmup: 1,
+		Latency: measure.NewTimeline(time.Second),
+	}
+	nothing := func() error { return nil }
+	result, err := load.Run(t.Context(), nothing, nothing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, latency := load.Latency.End(result.Elapsed); latency.Count() != 2*clients || latency.Max() < timeout {
+		t.Errorf("%d times, the longest %v: no answer was late", latency.Count(), latency.Max())
+	}
+	if result.Lost > clients {
+		t.Errorf("%d of %d datagrams were lost, and the path loses none", result.Lost, result.Requests)
+	}
+}
+
 // A path that answers nothing is an error, not an endless run.
 func TestLoadWithoutAnswer(t *testing.T) {
 	silent, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})

@@ -112,6 +112,7 @@ func dying(pid int) bool {
 // Release gives the lock back; what is pinned stays.
 func (p *Dir) Release() {
 	if p != nil && p.lock != nil {
+		_ = unix.Flock(int(p.lock.Fd()), unix.LOCK_UN) // a child between fork and exec has the descriptor, too
 		p.lock.Close()
 		p.lock = nil
 	}

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
@@ -80,4 +83,29 @@ func TestRootJournal(t *testing.T) {
 	if err := k.Read(0, &got); err == nil {
 		t.Error("a damaged journal was read")
 	}
+}
+
+// A child between fork and exec has every descriptor of this process. It does not keep a pin path locked that was released.
+func TestReleaseBesideAFork(t *testing.T) {
+	path := t.TempDir()
+	if err := os.Mkdir(filepath.Join(path, "maps"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	p, err := FindDir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := FindDir(path); !errors.Is(err, ErrInUse) {
+		t.Errorf("before the release: %v", err)
+	}
+	child, err := unix.Dup(int(p.lock.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(child)
+	p.Release()
+	if p, err = FindDir(path); err != nil {
+		t.Fatal(err)
+	}
+	p.Release()
 }
