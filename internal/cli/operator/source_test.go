@@ -7,11 +7,14 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -105,10 +108,13 @@ func (e *edge) programmed() string {
 	return c.Reason
 }
 
-// traffic sends requests until the returned function is called, which fails the test if one has no answer.
+// traffic sends requests until the returned function is called, which fails the test if one has no answer. What the network lost, the failure tells
+// from what this machine was too slow for: SYNs that were repeated, and what the load balancer did with packets.
 func (e *edge) traffic(network, address string) (stop func()) {
 	var asked, lost int
 	var last error
+	var longest time.Duration
+	before, reasons := e.repeatedSYNs(), e.reasons()
 	ctx, cancel := context.WithCancel(e.t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -116,9 +122,12 @@ func (e *edge) traffic(network, address string) (stop func()) {
 		ticker := time.NewTicker(10 * time.Millisecond)
 		defer ticker.Stop()
 		for {
+			began := time.Now()
 			if _, err := e.ask(network, address); err != nil {
-				last = err
+				last = fmt.Errorf("after %v, at %v: %w", time.Since(began), began.Format(time.StampMilli), err)
 				lost++
+			} else {
+				longest = max(longest, time.Since(began))
 			}
 			asked++
 			select {
@@ -132,9 +141,40 @@ func (e *edge) traffic(network, address string) (stop func()) {
 		e.t.Helper()
 		cancel()
 		<-done
-		e.t.Logf("%s: %d requests, %d lost", network, asked, lost)
+		e.t.Logf("%s: %d requests, %d lost, the longest other one took %v, %d SYNs were repeated", network, asked, lost, longest, e.repeatedSYNs()-before)
 		if lost > 0 || asked < 10 {
-			e.t.Errorf("%s: %d of %d requests had no answer: %v", network, lost, asked, last)
+			e.t.Errorf("%s: %d of %d requests had no answer: %v\npackets before:\n%s\nafter:\n%s", network, lost, asked, last, reasons, e.reasons())
 		}
 	}
+}
+
+// reasons are the load balancer's counts of packets.
+func (e *edge) reasons() string {
+	e.t.Helper()
+	var lines strings.Builder
+	for line := range strings.Lines(clitest.HTTPGet(e.t, e.balancer.Socket, "/metrics")) {
+		if strings.HasPrefix(line, "weir_packets_total{") && !strings.HasSuffix(line, " 0\n") {
+			lines.WriteString(line)
+		}
+	}
+	return lines.String()
+}
+
+// repeatedSYNs is how many SYNs the client's namespace has sent again.
+func (e *edge) repeatedSYNs() (count int) {
+	e.t.Helper()
+	clitest.Must(e.t, e.client.Do(func() error {
+		text, err := os.ReadFile("/proc/thread-self/net/netstat")
+		if err != nil {
+			return err
+		}
+		lines := strings.Split(string(text), "\n")
+		at := slices.Index(strings.Fields(lines[0]), "TCPSynRetrans")
+		if at < 0 {
+			return errors.New("the kernel does not count TCPSynRetrans")
+		}
+		count, err = strconv.Atoi(strings.Fields(lines[1])[at])
+		return err
+	}))
+	return count
 }

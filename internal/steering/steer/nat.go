@@ -39,6 +39,9 @@ func (e *Engine) reserve(en *entry, k flow.Key, b *lb.Backend, now, ttl time.Dur
 	case !to.IsValid():
 		return lb.ReasonFlowTableFull
 	case snat == nil:
+		if en.state == opening {
+			e.endClosed(replyKey(k, to, k.Source()), k, now)
+		}
 		if !e.reserveReply(en, replyKey(k, to, k.Source()), k, now, ttl) {
 			return lb.ReasonFlowTableFull
 		}
@@ -206,6 +209,14 @@ func (e *Engine) holder(reply, k flow.Key, now time.Duration) (*entry, flow.Ref)
 		return nil, -1
 	}
 	return e.flows.Find(*owner, now)
+}
+
+// endClosed ends the closed connection that has a reply key, if it is not k. A client may use its port again, and its backend sees the same
+// addresses and ports whichever VIP it goes through (RFC 9293 section 3.6.1).
+func (e *Engine) endClosed(reply, k flow.Key, now time.Duration) {
+	if holder, _ := e.holder(reply, k, now); holder != nil && holder.state == closing {
+		e.flows.Delete(*e.replies.Get(reply, now))
+	}
 }
 
 // reserveSource enters the reply key of a flow whose source is number n of a pool.

@@ -560,6 +560,27 @@ __noinline int holder_end(struct reservation *r, __u32 number, __u64 fingerprint
 	return 1;
 }
 
+/* Ends the closed connection whose reply has a fingerprint, for a new one of the same
+ * client, through another VIP, to the same backend (see state_next). */
+__noinline int closed_end(struct reservation *r, __u32 number, __u64 fingerprint)
+{
+	struct flow_entry *entry = entry_at(number);
+	struct table_slot *slot = table_at(&flows, number);
+	__u64 meta;
+
+	if (!r || !slot || !entry)
+		return 0;
+	meta = *(volatile __u64 *)&slot->meta;
+	if (*(volatile __u64 *)&entry->reply != fingerprint || *(volatile __u64 *)&slot->fingerprint == FINGERPRINT_BUSY)
+		return 0; /* gone, or being made */
+	if (alive(meta, r->now) && meta_state(meta) != FLOW_CLOSING)
+		return 0;
+	if (__sync_val_compare_and_swap(&slot->meta, meta, meta_ended(meta, r->now)) != meta)
+		return 0;
+	__sync_val_compare_and_swap(&entry->reply, fingerprint, 0); /* what its backend still sends is no one's (rewrite_stands) */
+	return 1;
+}
+
 /* Enters one reply key unless another live flow has it. */
 static __always_inline int reply_reserve_here(struct reservation *r)
 {
@@ -577,7 +598,8 @@ static __always_inline int reply_reserve_here(struct reservation *r)
 			__u32 other = meta_number(meta);
 			struct flow_entry *entry = entry_at(other);
 
-			if (entry && entry->reply == fingerprint && !(r->takes && holder_end(r, other, fingerprint, at)))
+			if (entry && entry->reply == fingerprint && !(r->takes && holder_end(r, other, fingerprint, at)) &&
+			    !(r->opens && closed_end(r, other, fingerprint)))
 				return 0;
 		}
 		/* Two CPUs may want it for two flows, or one for another key. */
@@ -915,6 +937,7 @@ static __always_inline int flow_reserve(struct pkt *p, struct flow_entry *entry,
 	} else {
 		__builtin_memcpy(r->reply.dst, p->key.src, 16);
 		r->reply.dport = r->echo ? 0 : p->key.sport;
+		r->opens = state == FLOW_OPENING;
 		ok = reply_reserve(r);
 	}
 	if (!ok)

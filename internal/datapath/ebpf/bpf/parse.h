@@ -62,7 +62,8 @@ struct reservation {
 	__u8 any;         /* may evict a proven flow */
 	__u8 full;        /* out: no slot was free for a reply key */
 	__u8 takes;       /* may end the unproven flow that has the reply key */
-	__u8 pad[2];
+	__u8 opens;       /* may end the closed connection that has the reply key */
+	__u8 pad;
 	__u32 service;    /* number in services */
 	__u64 rank;       /* of the chosen candidate, see reserve_taken */
 	__u32 chosen;
