@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,6 +16,8 @@ import (
 type HandoverFlags struct {
 	single bool
 	state  string
+	// HoldFor is how long the sockets of a server with --state stay open after a signal to end, for the next one.
+	HoldFor time.Duration
 }
 
 // Add adds the flags. lost and kept say, in their help, what a crash ends without a supervisor, and what the directory holds.
@@ -38,7 +41,7 @@ func (f *HandoverFlags) Run(cmd *cobra.Command, log *slog.Logger, serve func(ctx
 		if err != nil {
 			return fmt.Errorf("find the own binary: %w", err)
 		}
-		code, err := handover.Supervise(handover.Config{Path: path, Args: os.Args, Log: log})
+		code, err := handover.Supervise(handover.Config{Path: path, Args: os.Args, Log: log, State: f.state, HoldFor: f.HoldFor})
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/handover"
 	"github.com/weir-lb/weir/internal/keyerror"
 	"github.com/weir-lb/weir/internal/privilege"
 )
@@ -40,6 +41,9 @@ func UsageError(err error) error { return &ExitError{Code: ExitUsage, Err: err} 
 // Run executes one command line and returns the exit code. The first interrupt cancels the command's context,
 // which ends its Run loops and cleans up; after some time, or at a second one, the process ends whatever it does (see Ending).
 func Run(hangups *Hangups, args []string, families []Family) int {
+	if handover.Interim() {
+		return handover.HoldInterim()
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	end := &Ending{within: EndWithin, errOut: os.Stderr, exit: func(code int) {

@@ -32,6 +32,8 @@ const (
 	// that does not even come to serve.
 	stableEnv = "KEEP_TEST_SETTLED"
 	stuckEnv  = "KEEP_TEST_STUCK"
+	// holdEnv is Config.HoldFor.
+	holdEnv = "KEEP_TEST_HOLD"
 )
 
 func TestMain(m *testing.M) {
@@ -59,6 +61,9 @@ func ownVersion() string {
 }
 
 func runRole() int {
+	if Interim() {
+		return HoldInterim()
+	}
 	if Probing() {
 		if strings.HasPrefix(ownVersion(), "refuses") {
 			fmt.Fprintln(os.Stderr, "I would rather not")
@@ -79,7 +84,8 @@ func runRole() int {
 	}
 	stable, _ := time.ParseDuration(os.Getenv(stableEnv))
 	stable = max(stable, 1) // else every crash after Ready is the first of a row
-	code, err := Supervise(Config{Path: path, Args: os.Args, Log: log, StableAfter: stable, MaxWait: 10 * time.Millisecond})
+	holdFor, _ := time.ParseDuration(os.Getenv(holdEnv))
+	code, err := Supervise(Config{Path: path, Args: os.Args, Log: log, StableAfter: stable, MaxWait: 10 * time.Millisecond, State: os.Getenv(stateEnv), HoldFor: holdFor})
 	if err != nil {
 		log.Error("supervise", "error", err)
 	}

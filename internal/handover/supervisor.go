@@ -40,6 +40,10 @@ type Config struct {
 	// A child that served for StableAfter (default 2s) is replaced at once. Otherwise the wait doubles up to MaxWait
 	// (default 1s).
 	StableAfter, MaxWait time.Duration
+	// State is the children's state directory; empty: none. If there is one, the sockets of a server that a signal has ended stay open for HoldFor, for
+	// the next server with that directory.
+	State   string
+	HoldFor time.Duration
 }
 
 // supervisor is the state of Supervise. One goroutine owns it.
@@ -97,6 +101,7 @@ func Supervise(config Config) (code int, err error) {
 	if err := s.succeed(); err != nil {
 		return 1, err
 	}
+	s.takeSockets()
 	for {
 		c, err := s.start()
 		switch {
@@ -296,6 +301,7 @@ func (s *supervisor) after(c *child) (code int, done bool, err error) {
 		s.fallBack(fmt.Sprintf("the new binary ended with code %d before it served", state.ExitCode()))
 		return 0, false, nil
 	case c.quit && !c.killed:
+		s.leaveSockets()
 		return exitCode(state), true, nil
 	case c.killed, s.stops > 1, s.stops > 0 && c.ready.IsZero():
 		return 128 + int(s.stop), true, nil
@@ -364,7 +370,7 @@ func environment(more ...string) []string {
 	var kept []string
 	for _, variable := range os.Environ() {
 		name, _, _ := strings.Cut(variable, "=")
-		if name != childEnv && name != successorEnv && name != probeEnv {
+		if name != childEnv && name != successorEnv && name != probeEnv && name != interimEnv {
 			kept = append(kept, variable)
 		}
 	}

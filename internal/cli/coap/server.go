@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -48,7 +49,8 @@ Californium's sandbox are accepted: cali.* with .fornium, Client_identity with s
 no secret: use --psk-file for anything but tests.
 
 A supervisor process holds sockets and sessions: a crash, kill -9 or 'weir coap upgrade' ends no DTLS session. SIGTERM ends them all,
-each with an alert to its client, unless there is --state; with --drain-timeout each behind an answer, one after the other.
+each with an alert to its client, unless there is --state; with --drain-timeout each behind an answer, one after the other. With --state
+a start within --hold-sockets after SIGTERM also finds what clients have sent meanwhile.
 
 --dtls-cluster lists the nodes of a cluster as DTLS-ADDRESS;MANAGEMENT-ADDRESS;ID, separated by commas. A node of another process
 has --- in place of its DTLS address. In a cluster the plain listener and the DTLS listener outside of it open only when
@@ -90,6 +92,7 @@ nodes send each other; without it a management address without a host is bound t
 	f.californium.add(flags)
 	f.serve.Add(cmd, cli.CoapPart())
 	f.handover.Add(cmd, "DTLS sessions", "the DTLS sessions, which a start after the end of every process goes on with: their keys are in it, so it belongs on a tmpfs")
+	cli.DurationVar(flags, &f.handover.HoldFor, "hold-sockets", 5*time.Second, "after SIGTERM with --state the UDP sockets stay open for so long, for the next start with that directory; 0: they close at once, as in a service of systemd and with --no-supervisor")
 	flags.StringVar(&f.server.Executions, "executions", "", "file to which POST /executions appends what it executes: see docs/bench-chaos.md")
 	_ = flags.MarkHidden("executions") // for weir bench run chaos; it exists
 	flags.BoolVar(&f.check, "check", false, "check configuration and credentials, open nothing")
