@@ -110,7 +110,7 @@ func newEdge(t *testing.T, kubelet kubetest.KubeletOptions, slots int, pool stri
 		{Name: "client", Routes: []netlab.Route{{To: netip.MustParsePrefix("0.0.0.0/0"), Via: netip.MustParseAddr("10.78.0.1")}}},
 	}, Links: []netlab.Link{{
 		A: netlab.End{Namespace: "control", Name: "outside", Addresses: netlab.Prefixes("10.78.0.1/24")},
-		B: netlab.End{Namespace: "client", Name: "eth0", Addresses: netlab.Prefixes("10.78.0.2/24")},
+		B: netlab.End{Namespace: "client", Name: "eth0", Addresses: netlab.Prefixes("10.78.0.2/24", "10.78.0.3/24")},
 	}}}
 	var pods []kubetest.Slot
 	for i := range slots {
@@ -157,8 +157,13 @@ func echoImage(t *testing.T) string {
 
 // ask sends one datagram, or opens one connection, from the client and returns the name of the Pod that answered.
 func (e *edge) ask(network, address string) (name string, err error) {
+	dialer := net.Dialer{Timeout: 2 * time.Second}
+	if network == "udp" && strings.HasSuffix(address, ":53") {
+		// The Service's VIP and the Gateway's lead to the same Pods: a client port that the kernel chooses for both within the time-out of a flow is refused.
+		dialer.LocalAddr = &net.UDPAddr{IP: net.IPv4(10, 78, 0, 3)}
+	}
 	err = e.client.Do(func() error {
-		c, err := net.DialTimeout(network, address, 2*time.Second)
+		c, err := dialer.Dial(network, address)
 		if err != nil {
 			return err
 		}
