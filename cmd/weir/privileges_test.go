@@ -176,14 +176,14 @@ func privilegedRuns() map[string][]privileged {
 			{args: "bench run floods --quick --duration 1s --only later-fragments/nat-xdp"},
 		},
 		privilege.TCPPeers:  {{args: "tcp bench --with wrk --connections 20 --hold 1s --rounds 1"}},
-		privilege.BenchDump: {{args: "bench run dump --flows 1000 --rate 1000 --duration 300ms"}},
+		privilege.BenchDump: {{args: "bench run dump --flows 1000 --rate 1000 --duration 1s"}},
 		"weir bench run soak, restart": {
 			{args: "bench run soak --duration 5s --every 1s"},
 			{args: "bench run restart --clients 5 --times 1 --every 2s --events upgrade"},
 		},
 		privilege.BenchLive:  {{args: "bench ebpf --live --hook xdp --families ipv4 --rounds 1 --duration 100ms"}},
-		privilege.BenchEBPF:  {{args: "bench ebpf --only cid --rounds 1 --flows 4096 --packets 4096"}},
-		privilege.BenchMoved: {{args: "bench coap --datapath ebpf --clients 5 --warmup 100ms --duration 300ms"}},
+		privilege.BenchEBPF:  {{args: "bench ebpf --only cid --rounds 1 --flows 65536 --packets 4096"}},
+		privilege.BenchMoved: {{args: "bench coap --datapath ebpf --clients 5 --warmup 100ms --duration 1s"}},
 	}
 }
 

@@ -43,7 +43,7 @@ func lastingCommands() []lasting {
 		{args: "bench coap --clients 50", under: "plain: 50 clients"},
 		{args: "bench coap --datapath ebpf --clients 50", under: "moved-nat: 50 clients"},
 		{args: "bench ebpf --rounds 1000", under: "."},
-		{args: "bench ebpf --live", under: "[1-9][0-9]?%"},
+		{args: "bench ebpf --live --duration 100ms", under: "[1-9][0-9]?%"},
 		{args: "bench run dsr --loads udp --rounds 100", under: `round 1 of 100: iptables-dnat`, tools: []string{"iperf", "iperf3"}},
 		{args: "bench run nfqueue --loads flood --rounds 100", under: `round 1 of 100: queue,`, tools: []string{"iptables", "ip6tables", "ethtool"}},
 		{args: "bench run floods --only udp-flows", under: "[1-9]0?%", tools: []string{"iptables"}},
