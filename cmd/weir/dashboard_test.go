@@ -21,11 +21,12 @@ import (
 
 func contains(text, part string) bool { return strings.Contains(text, part) }
 
-// Real parts with real traffic: a browser shows what their JSON has.
+// Real parts with real traffic: a browser shows what their JSON has, and every query of the Grafana dashboards has data in a Prometheus that scrapes them.
 func TestObservability(t *testing.T) {
 	clitest.TakesSeconds(t)
-	netlabtest.Tools(t, "chromium")
+	netlabtest.Tools(t, "chromium", "prometheus")
 	o := observe(t)
+	scraped := o.prometheus(t)
 	b := clitest.OpenPage(t)
 	b.Look(1300, "light")
 	t.Run("balancer", func(t *testing.T) { o.balancerPage(t, b) })
@@ -35,6 +36,7 @@ func TestObservability(t *testing.T) {
 	if notes := b.Notes(); len(notes) > 0 {
 		t.Errorf("the browser says: %q", notes)
 	}
+	t.Run("prometheus", func(t *testing.T) { o.dashboards(t, scraped) })
 	t.Run("histogram", func(t *testing.T) { histogramPage(t, b) })
 }
 
