@@ -181,7 +181,7 @@ func checkText(result *checkResult, caps lb.Caps) error {
 	case kindKubernetes:
 		return fmt.Errorf("%s: a Kubernetes manifest, not a file of Weir; check it with kubectl apply --dry-run=server -f %s", path, path)
 	case kindNode:
-		result.Node, err = checkNode(path, text)
+		result.Node, result.Warnings, err = checkNode(path, text)
 		return err
 	case kindPSK:
 		result.Keys, err = node.CheckPSK(path, string(text))

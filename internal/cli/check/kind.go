@@ -88,7 +88,7 @@ func kindOf(text []byte) string {
 }
 
 // checkNode checks a file of weir coap server as it does, and says what it would listen on.
-func checkNode(path string, text []byte) (string, error) {
+func checkNode(path string, text []byte) (summary string, warnings []string, err error) {
 	cfg, document, err := config.Decode[node.Config](path, text)
 	validate := func() error {
 		var wrong keyerror.List
@@ -97,16 +97,16 @@ func checkNode(path string, text []byte) (string, error) {
 		return document.Locate(wrong.Err())
 	}
 	if err != nil {
-		return "", document.Also(err, validate)
+		return "", nil, document.Also(err, validate)
 	}
 	if err := validate(); err != nil {
-		return "", err
+		return "", nil, err
 	}
 	nodes := 0
 	if cfg.Cluster != nil {
 		nodes = len(cfg.Cluster.Nodes)
 	}
-	return fmt.Sprintf("CoAP on %s, DTLS on %s, %d nodes in the cluster", orNone(cfg.Listen), orNone(cfg.DTLS), nodes), nil
+	return fmt.Sprintf("CoAP on %s, DTLS on %s, %d nodes in the cluster", orNone(cfg.Listen), orNone(cfg.DTLS), nodes), document.Warnings(), nil
 }
 
 func orNone(list []string) string {

@@ -33,6 +33,7 @@ type coapServerFlags struct {
 	serve        cli.ServeFlags
 	handover     cli.HandoverFlags
 	check        bool
+	warnings     []string // of the file
 	server       node.Config
 }
 
@@ -124,6 +125,9 @@ func runCoapServer(cmd *cobra.Command, f *coapServerFlags) error {
 		return cli.UsageError(err)
 	}
 	cfg.Log, cfg.Version = log, cli.ReadBuildInfo().Version
+	for _, warning := range f.warnings {
+		log.Warn(warning)
+	}
 	if f.check {
 		if err := cfg.CheckCredentials(); err != nil {
 			return cli.UsageError(err)

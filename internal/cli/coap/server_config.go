@@ -23,6 +23,7 @@ func coapServerConfig(cmd *cobra.Command, f *coapServerFlags) (node.Config, erro
 		if cfg, document, err = config.Decode[node.Config](f.config.Path, text); err != nil {
 			return cfg, err
 		}
+		f.warnings = document.Warnings()
 	}
 	given := cmd.Flags().Changed
 	if err := f.apply(&cfg, given); err != nil {

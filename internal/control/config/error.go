@@ -63,7 +63,13 @@ type Document struct {
 }
 
 // Warnings are of keys that have another name now: one line each, with file, line, key and what to write.
-func (d *Document) Warnings() []string { return d.warnings }
+// A nil document has none.
+func (d *Document) Warnings() []string {
+	if d == nil {
+		return nil
+	}
+	return d.warnings
+}
 
 // positions are by path. A document without errors is seldom asked for one, and a large one has many: they are found when they are
 // needed first.
