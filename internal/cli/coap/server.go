@@ -126,7 +126,7 @@ func runCoapServer(cmd *cobra.Command, f *coapServerFlags) error {
 	}
 	cfg.Log, cfg.Version = log, cli.ReadBuildInfo().Version
 	for _, warning := range f.warnings {
-		log.Warn(warning)
+		log.Warn(warning, "event", "configuration_warning")
 	}
 	if f.check {
 		if err := cfg.CheckCredentials(); err != nil {
