@@ -40,6 +40,9 @@ func TestBalancerGolden(t *testing.T) {
 		}
 		var out strings.Builder
 		status.AppliedAt = time.Now()
+		for i := range status.Announce.BGP.Neighbours {
+			status.Announce.BGP.Neighbours[i].Since = time.Now()
+		}
 		if err := Balancer(&out, &status); err != nil {
 			t.Fatal(err)
 		}
