@@ -113,7 +113,7 @@ func (k *Store) closeWaiting() {
 		k.retry.Stop()
 	}
 	if err := k.passOnLocked(closeTimeout); err != nil && len(k.waiting) > 0 {
-		k.log.Warn("sockets end with this process", "sockets", len(k.waiting), "error", err)
+		k.log.Warn("sockets end with this process", "event", "sockets_not_handed_over", "sockets", len(k.waiting), "error", err)
 	}
 	for name := range k.waiting {
 		k.forgetLocked(name)
