@@ -81,6 +81,7 @@ type Datapath struct {
 	closing  []func() error
 	state    state
 	snapshot *lb.Snapshot
+	given    []given // by number of a flow; nil: no other balancer has given any
 }
 
 // Open checks that the kernel can do what config requests. Programs are loaded
@@ -231,7 +232,7 @@ func (d *Datapath) Close() error {
 	for _, c := range d.objects {
 		c.Close()
 	}
-	d.objects = nil
+	d.objects, d.given = nil, nil
 	if d.tables != nil {
 		d.tables.Close()
 	}

@@ -42,6 +42,7 @@ func (d *Datapath) load(limits lb.Limits) error {
 	if err != nil {
 		return err
 	}
+	t.Hash = hash
 	d.tables, d.state = t, newState(t)
 	return d.keep(old, limits, hash)
 }

@@ -62,6 +62,12 @@ func FlowKey(e *bpf.FlowEntry) flow.Key {
 	return flow.NewKey(src, dst, e.Key.Proto)
 }
 
+// SetKey is the inverse of FlowKey.
+func SetKey(e *bpf.FlowEntry, k flow.Key) {
+	e.Key.Src, e.Key.Dst = Words(k.Src), Words(k.Dst)
+	e.Key.Sport, e.Key.Dport, e.Key.Proto = Swap16(k.SrcPort), Swap16(k.DstPort), k.Proto
+}
+
 // Alive says whether an entry has not expired, as alive in flow.h does.
 func Alive(meta, now uint64) bool {
 	expiry := meta >> bpf.ExpiryShift

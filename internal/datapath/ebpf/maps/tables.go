@@ -58,6 +58,8 @@ type Tables struct {
 	mapped [][]byte
 	Fault  func(name string) error // tests: fails a write; else nil
 
+	Hash [20]uint64 // words of the tables' hash, as the programs have them
+
 	Control   *bpf.Control
 	Backends  []bpf.Backend // 2*slot + family
 	Maglev    []uint16
