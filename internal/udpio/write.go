@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// sendTimeout is how long a write waits for space in a full send buffer, in milliseconds.
-const sendTimeout = 10
+// sendTimeout is how long a write waits for space in a full send buffer.
+const sendTimeout = 10 * time.Millisecond
 
 // connWriter writes the messages of a Conn with a Writer. It is guarded by writeMu.
 type connWriter struct {
@@ -190,6 +191,7 @@ func refusesSegments(errno unix.Errno) bool {
 func (c *Conn) waitWritable() bool {
 	w := c.write
 	w.polls[0] = unix.PollFd{Fd: int32(c.fd), Events: unix.POLLOUT}
-	n, _, errno := unix.Syscall(unix.SYS_POLL, uintptr(unsafe.Pointer(&w.polls[0])), 1, sendTimeout)
+	wait := unix.NsecToTimespec(int64(sendTimeout))
+	n, _, errno := unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&w.polls[0])), 1, uintptr(unsafe.Pointer(&wait)), 0, 0, 0) // arm64 has no poll
 	return errno == unix.EINTR || n > 0
 }
