@@ -15,11 +15,15 @@ import (
 //
 //	400  the request is wrong                     404  no such service or backend, or this part does not serve the path
 //	401  the token is missing or wrong            409  the change was refused, or another client has the trace
+//	412  another configuration is in force than the one that the change is for: ETag and Generation name it
 //	403  over TCP the server has no token, or     413  the body is too long
 //	     the name of the host is not its own      503  too many requests at a time
 type Error struct {
 	Status  int    // of HTTP
 	Message string // for people
+
+	Generation uint64 // with 412: the configuration in force
+	ETag       string // likewise
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -43,7 +47,7 @@ func (c *Client) refused(method, path string, response *http.Response, body []by
 	case response.StatusCode == http.StatusNotFound:
 		text += "; where there are probes and metrics only, leave --admin out or name the Unix socket"
 	}
-	return &Error{Status: response.StatusCode, Message: text}
+	return &Error{Status: response.StatusCode, Message: text, Generation: refusal.Generation, ETag: refusal.ETag}
 }
 
 // unanswered adds what to do when no program listens at the address.

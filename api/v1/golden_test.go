@@ -26,6 +26,7 @@ func documents() []any {
 	return []any{
 		new(v1.OperatorStatus),
 		new(v1.LBStatus), new(v1.Applied), new(v1.NATStatus), new(v1.TurnStatus), new(v1.TurnAuthStatus), new(v1.DecapStatus), new(v1.CoAPStatus),
+		new(v1.Configuration), new(v1.ConfigRequest), new(v1.ConfigAnswer), new(v1.ConfigDiff), new(v1.ConfigEvent),
 		new(v1.ServiceShown), new(v1.OverrideAnswer), new(v1.AnnounceStatus), new(v1.AnnounceAnswer), new(v1.EBPFStopped),
 		new(v1.FlowList), new(v1.TraceLine), new(v1.Route), new(v1.Refusal), new(v1.EventList), new(v1.History),
 		new(v1.TurnUserList), new(v1.TurnImport), new(v1.TurnUpgradeAnswer), new(v1.CoAPUpgradeAnswer), new(v1.TurnUpgraded), new(v1.CoAPUpgraded), new(v1.CoAPMoved), new(v1.CoAPOwners), new(v1.TurnGateway), new(v1.TurnCat),
@@ -97,6 +98,9 @@ func fill(t *testing.T, v reflect.Value, name string) {
 	case v1.FindingLevel:
 		v.Set(reflect.ValueOf(v1.FindingWarn))
 		return
+	case json.RawMessage:
+		v.SetBytes([]byte(`"` + name + `"`))
+		return
 	case time.Time:
 		v.Set(reflect.ValueOf(time.Date(2026, 1, 2, 3, 4, int(number)%60, 5_000_000, time.UTC)))
 		return
@@ -131,6 +135,8 @@ func fill(t *testing.T, v reflect.Value, name string) {
 		fill(t, value, name)
 		v.Set(reflect.MakeMap(v.Type()))
 		v.SetMapIndex(key, value)
+	case reflect.Interface: // any JSON
+		v.Set(reflect.ValueOf(name))
 	case reflect.String:
 		v.SetString(name)
 	case reflect.Bool:

@@ -67,7 +67,8 @@ func mayImport() map[string]may {
 		"testbed/plot":       {},
 		"bench/fragsim":      {ours: "api/v1 steering/flow testbed/plot"},
 		// 4
-		"control":                    {ours: "api/v1 steering/lb steering/cid control/config control/health control/owners metrics"},
+		"control":                    {ours: "api/v1 steering/lb steering/cid control/config control/health control/owners control/tree metrics"},
+		"control/tree":               {ours: "control/config", others: "github.com/goccy/go-yaml"},
 		"control/discovery":          {ours: "api/v1 readfile"},
 		"control/health":             {ours: "steering/lb metrics"},
 		"control/announce":           {ours: "api/v1 steering/lb metrics"},
@@ -156,7 +157,7 @@ func mayImport() map[string]may {
 		// 7
 		"cli":           {ours: "api/v1 client control/admin events handover control/config keyerror privilege readfile terminal testbed/netlab testbed/programs testbed/scratch web", others: cobra},
 		"cli/files":     {ours: "api/v1 cli control/config snat terminal turn/gateway turn/stunnerd"},
-		"cli/balancing": {ours: "api/v1 client cli control control/admin control/config datapath/ebpf datapath/ebpf/attach datapath/nfqueue datapath/nfqueue/rules datapath/udpnat metrics steering/lb control/history", others: cobra},
+		"cli/balancing": {ours: "api/v1 client cli control control/admin control/config control/tree datapath/ebpf datapath/ebpf/attach datapath/nfqueue datapath/nfqueue/rules datapath/udpnat metrics steering/lb control/history", others: cobra},
 		"cli/status":    {ours: "api/v1 cli client terminal", others: cobra},
 		"cli/measuring": {ours: "cli bench privilege tcpscale terminal testbed/measure testbed/procstat", others: cobra},
 		// 8

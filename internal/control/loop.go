@@ -45,6 +45,8 @@ type Options struct {
 	Watch owners.WatchFunc
 	// OwnersFile keeps what Query has learned for the process after this one; empty: nothing is kept.
 	OwnersFile string
+	// WriteBack: each run-time change is written to the file.
+	WriteBack bool
 	// Source is the state of the config discovery service that Receive is called for; nil: there is none.
 	Source func() v1.ConfigSource
 	// Announce is what is announced; nil: there is nothing that could.
@@ -53,21 +55,23 @@ type Options struct {
 
 // Loop owns the spec, the overrides and the applied snapshot of one data path. All methods are safe for concurrent use.
 type Loop struct {
-	datapath Datapath
-	log      *slog.Logger
-	probe    health.ProbeFunc
-	query    owners.QueryFunc
-	watch    owners.WatchFunc
-	kept     string // Options.OwnersFile
-	source   func() v1.ConfigSource
-	announce func() *v1.AnnounceStatus
-	applied  atomic.Pointer[lb.Snapshot]
-	changed  chan struct{} // capacity 1: the applied snapshot changed, probes must follow
-	answers  chan struct{} // Run sends on it to whoever waits in Respond
+	datapath  Datapath
+	log       *slog.Logger
+	probe     health.ProbeFunc
+	query     owners.QueryFunc
+	watch     owners.WatchFunc
+	kept      string // Options.OwnersFile
+	source    func() v1.ConfigSource
+	announce  func() *v1.AnnounceStatus
+	writeBack bool // Options.WriteBack
+	applied   atomic.Pointer[lb.Snapshot]
+	changed   chan struct{} // capacity 1: the applied snapshot changed, probes must follow
+	answers   chan struct{} // Run sends on it to whoever waits in Respond
 
 	mu        sync.Mutex // guards the rest, and serialises Compile and Apply
 	spec      *lb.Spec
 	document  *config.Document
+	doc       documentState
 	overrides *lb.Overrides
 	appliedAt time.Time
 	revision  string // of the document that spec came from; empty: it was built in code
@@ -94,10 +98,12 @@ func New(datapath Datapath, options Options) *Loop {
 		kept:     options.OwnersFile,
 		source:   options.Source,
 		announce: options.Announce,
+		doc:      documentState{events: newEvents()},
 		news:     make(chan struct{}),
 		changed:  make(chan struct{}, 1),
 		answers:  make(chan struct{}),
 	}
+	l.writeBack = options.WriteBack
 	l.recall()
 	return l
 }
@@ -116,10 +122,13 @@ func (l *Loop) Load(name string, text []byte) error {
 	for _, warning := range document.Warnings() {
 		l.log.Warn(warning, "event", "configuration_warning")
 	}
+	if l.doc.changed() {
+		return l.mergeLocked(name, text, spec, document)
+	}
 	if err := l.reloadLocked(spec, document); err != nil {
 		return err
 	}
-	l.revision = Revision(text)
+	l.loadedLocked(name, text)
 	return nil
 }
 
@@ -137,6 +146,9 @@ func (l *Loop) LoadFile(file *config.File) ([]byte, error) {
 		defer l.mu.Unlock()
 		return nil, l.failLocked(fmt.Errorf("read configuration: %w", err))
 	}
+	l.mu.Lock()
+	l.doc.file = file
+	l.mu.Unlock()
 	return text, l.Load(file.Path(), text)
 }
 
@@ -144,6 +156,7 @@ func (l *Loop) LoadFile(file *config.File) ([]byte, error) {
 func (l *Loop) SetSpec(spec lb.Spec) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.doc.readOnly = "it is not that of a file"
 	return l.reloadLocked(spec, nil)
 }
 
@@ -158,40 +171,58 @@ func (l *Loop) Spec() (lb.Spec, bool) {
 	return *l.spec, true
 }
 
+// reloadLocked puts a configuration from outside into force. It ends the error of the one before.
 func (l *Loop) reloadLocked(spec lb.Spec, document *config.Document) error {
+	if err := l.putLocked(spec, document); err != nil {
+		return l.failLocked(Locate(err, document))
+	}
+	l.failure, l.revision = nil, ""
+	l.newsLocked()
+	return nil
+}
+
+// putLocked compiles and applies a configuration. An error changes nothing.
+func (l *Loop) putLocked(spec lb.Spec, document *config.Document) error {
 	overrides, err := l.rememberedLocked(spec)
 	if err == nil {
 		err = l.applyLocked(spec, document, overrides)
 	}
 	if err != nil {
-		return l.failLocked(Locate(err, document))
+		return err
 	}
 	l.overrides = overrides
-	l.spec, l.document, l.revision = &spec, document, ""
-	l.failure = nil
-	l.newsLocked()
+	l.spec, l.document = &spec, document
 	l.reloads++
 	snapshot := l.applied.Load()
 	l.log.Info("configuration applied", "generation", snapshot.Generation, "services", len(snapshot.Services))
 	return nil
 }
 
-// applyLocked compiles, numbers and applies a snapshot; of the loop it changes only the applied snapshot.
-func (l *Loop) applyLocked(spec lb.Spec, document *config.Document, overrides *lb.Overrides) error {
-	started := time.Now()
-	snapshot, err := lb.CompileAfter(l.applied.Load(), spec, overrides, l.datapath.Caps())
+// compileLocked compiles and numbers the next snapshot.
+func (l *Loop) compileLocked(spec lb.Spec, document *config.Document, overrides *lb.Overrides) (*lb.Snapshot, error) {
+	last := l.applied.Load()
+	snapshot, err := lb.CompileAfter(last, spec, overrides, l.datapath.Caps())
 	if err != nil {
-		return Locate(err, document)
+		return nil, Locate(err, document)
 	}
-	snapshot.Generation = 1
-	if last := l.applied.Load(); last != nil {
+	if snapshot.Generation = 1; last != nil {
 		snapshot.Generation = last.Generation + 1
 	}
-	if last := l.applied.Load(); last != nil && snapshot.Limits != last.Limits && l.datapath.Caps().FixedLimits {
-		return Locate(&lb.Error{
+	if last != nil && snapshot.Limits != last.Limits && l.datapath.Caps().FixedLimits {
+		return nil, Locate(&lb.Error{
 			Path: "limits", What: "the tables of the data path " + l.datapath.Caps().Name + " were sized when it started",
 			Remedy: "take the change back, or restart",
 		}, document)
+	}
+	return snapshot, nil
+}
+
+// applyLocked compiles, numbers and applies a snapshot; of the loop it changes only the applied snapshot.
+func (l *Loop) applyLocked(spec lb.Spec, document *config.Document, overrides *lb.Overrides) error {
+	started := time.Now()
+	snapshot, err := l.compileLocked(spec, document, overrides)
+	if err != nil {
+		return err
 	}
 	if err := l.datapath.Apply(snapshot); err != nil {
 		return fmt.Errorf("apply generation %d: %w", snapshot.Generation, err)

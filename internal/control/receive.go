@@ -36,6 +36,8 @@ func (l *Loop) Receive(name string, text []byte) (generation uint64, err error) 
 	if err := l.reloadLocked(spec, document); err != nil {
 		return 0, err
 	}
+	l.doc.readOnly, l.doc.name, l.doc.text, l.doc.base = "it comes from "+name+" (--source); change it there", name, text, nil
+	l.eventLocked(change{by: name, action: "source"})
 	return l.applied.Load().Generation, nil
 }
 

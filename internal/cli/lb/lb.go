@@ -27,6 +27,7 @@ func newLBCommand() *cobra.Command {
   weir lb show --watch
   weir lb flows --client 192.0.2.0/24 --sort expires
   weir lb drain coaps/a
+  weir lb set weight coaps/a 5
   weir lb trace --reason no_backend,flow_table_full
   weir lb stop`,
 		Args: cli.NoSuchCommand,
@@ -36,6 +37,9 @@ func newLBCommand() *cobra.Command {
 	cmd.AddCommand(newLBRunCommand(), newLBStatusCommand(), newLBShowCommand(), newLBFlowsCommand(),
 		newLBTraceCommand(), newLBStopCommand(), newLBDecapCommand(), newLBRulesCommand(), newLBImportCommand(), newLBAnnounceCommand())
 	cmd.AddCommand(newLBOverrideCommands()...)
+	cmd.AddCommand(newLBChangeCommands()...)
+	cmd.AddCommand(newLBApplyCommand(), newLBConfigCommand(), newLBDiffCommand())
+	cmd.AddCommand(newLBKeepCommands()...)
 	return cmd
 }
 
@@ -120,7 +124,7 @@ func runLB(ctx context.Context, path, datapath, ownersFile string, source *sourc
 	}()
 	announcer := newAnnouncer(&loop, balancer, log)
 	loop = control.New(balancer.datapath, control.Options{
-		Log: log, Query: balancing.QueryNode, Watch: balancing.WatchNode, OwnersFile: ownersFile, Source: from.status(), Announce: announcer.Status,
+		Log: log, Query: balancing.QueryNode, Watch: balancing.WatchNode, OwnersFile: ownersFile, Source: from.status(), Announce: announcer.Status, WriteBack: source.write,
 	})
 	if err := from.first(loop); err != nil {
 		return err
@@ -138,6 +142,8 @@ func runLB(ctx context.Context, path, datapath, ownersFile string, source *sourc
 		Applied:  loop.WatchApplied,
 		Override: balancing.Override(loop),
 		Plots:    balancing.Plots(),
+
+		Configuration: balancing.Configuration(loop),
 	}
 	if balancer.console != nil {
 		adminConfig.Console = balancer.console(loop)

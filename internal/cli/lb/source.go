@@ -20,6 +20,7 @@ import (
 // sourceFlags are the flags of a configuration that comes from a server.
 type sourceFlags struct {
 	url, node, tokenFile, caFile, state string
+	write                               bool
 }
 
 func (f *sourceFlags) add(cmd *cobra.Command) {
@@ -29,6 +30,7 @@ func (f *sourceFlags) add(cmd *cobra.Command) {
 	set.StringVar(&f.tokenFile, "source-token-file", "", "source: file with the bearer token for the service; read for each request")
 	set.StringVar(&f.caFile, "source-ca-file", "", "source: PEM file with the authorities of the service's certificate (default: those of the system)")
 	set.StringVar(&f.state, "state", "", "source: file that keeps the last valid configuration for a restart while the service is away")
+	set.BoolVar(&f.write, "write", false, "write each run-time change (weir lb set, add, remove, apply) to the configuration file, with its comments")
 	cli.CompleteFlag(cmd, "source", cli.Schemes("https://", "http://", "unix:/"))
 	cli.CompleteFlag(cmd, "source-token-file", cli.Files)
 	cli.CompleteFlag(cmd, "source-ca-file", cli.FilesOf("pem", "crt"))
@@ -48,6 +50,9 @@ func (f *sourceFlags) args(file *cli.ConfigFile) cobra.PositionalArgs {
 		}
 		if err := file.Args(cmd, args); err != nil {
 			return err
+		}
+		if f.write {
+			return cli.UsageError(errors.New("--write is of a configuration file; with --source the server has the configuration"))
 		}
 		if file.Path != "" {
 			return cli.UsageError(fmt.Errorf("two configurations, %s and --source %s; name one", file.Path, f.url))

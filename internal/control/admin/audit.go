@@ -10,7 +10,7 @@ import (
 )
 
 // unaudited are requests with POST that change nothing: they follow something.
-var unaudited = map[string]bool{"POST /trace": true, "POST /applied": true, "POST /owners": true}
+var unaudited = map[string]bool{"POST /trace": true, "POST /applied": true, "POST /owners": true, "POST /config-watch": true}
 
 // audited logs who has requested a change, which one, and how it ended.
 func (s *Server) audited(pattern string, next http.HandlerFunc) http.HandlerFunc {
@@ -18,9 +18,13 @@ func (s *Server) audited(pattern string, next http.HandlerFunc) http.HandlerFunc
 		return next
 	}
 	return func(w http.ResponseWriter, r *http.Request) {
+		action := pattern
+		if strings.Contains(pattern, "{") {
+			action = r.Method + " " + r.URL.Path
+		}
 		answered := &statusWriter{ResponseWriter: w, status: http.StatusOK}
 		next(answered, r)
-		s.config.Log.Info("operator action", "action", pattern, "query", r.URL.RawQuery, "by", s.operatorOf(r), "status", answered.status)
+		s.config.Log.Info("operator action", "action", action, "query", r.URL.RawQuery, "by", s.operatorOf(r), "status", answered.status)
 	}
 }
 

@@ -59,6 +59,7 @@ func (s *Server) handler() http.Handler {
 		guard("POST /console", s.console)
 	}
 	s.streams(guard)
+	s.configRoutes(guardUpTo)
 	for _, route := range s.config.Routes {
 		guardUpTo(route.Pattern, max(route.MaxBody, maxBody), func(w http.ResponseWriter, r *http.Request) {
 			answer, err := route.Answer(r)

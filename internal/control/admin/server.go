@@ -54,6 +54,8 @@ type Config struct {
 	Events func(after uint64) v1.EventList
 	// Plots are what GET /history has of the last hour, from Metrics. Empty: there is none.
 	Plots []history.Plot
+	// Configuration is what is changed at run time; nil: nothing.
+	Configuration *Configuration
 	// Routes are additional paths of this part. They need the same credential as status.
 	Routes []Route
 

@@ -3,10 +3,12 @@ package config
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,7 +25,8 @@ type File struct {
 	poll   time.Duration
 
 	reloadMu sync.Mutex
-	reloaded chan struct{} // of the reload that Watch has not begun yet; nil: none
+	reloaded chan struct{}                     // of the reload that Watch has not begun yet; nil: none
+	own      atomic.Pointer[[sha256.Size]byte] // of what Commit has written last; nil: nothing, or the file has changed since
 	// watching is called with each directory whose watch begins; for tests.
 	watching func(directory string)
 }
@@ -132,10 +135,8 @@ func (f *File) Watch(ctx context.Context, seen []byte, changed func(text []byte,
 		text, err := f.readUntil(ctx)
 		if ctx.Err() != nil {
 			return nil
-		} else if err != nil {
-			text = nil
 		}
-		if last.differs(text, err) || forced != nil {
+		if own := err == nil && f.wrote(text, &last); !own && last.differs(text, err) || forced != nil {
 			changed(text, err)
 		}
 		forced.end()
@@ -181,7 +182,10 @@ func (f *File) readUntil(ctx context.Context) ([]byte, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-done:
-		return text, err
+		if err != nil {
+			return nil, err
+		}
+		return text, nil
 	}
 }
 

@@ -80,6 +80,18 @@ func parse(name string, text []byte) (root ast.Node, err error) {
 	return documents[0].Body, nil
 }
 
+// Parse reads one document to its root node, with the bounds of Decode, for programs that change its text.
+func Parse(name string, text []byte) (ast.Node, error) { return parse(name, text) }
+
+// KeyText returns the key of an entry of a mapping as a plain word.
+func KeyText(pair *ast.MappingValueNode) (string, bool) { return keyText(pair) }
+
+// Scalar returns a scalar as it was written, and whether it was quoted.
+func Scalar(node ast.Node) (text string, quoted, ok bool) { return scalarText(node) }
+
+// PositionOf returns where a node starts.
+func PositionOf(node ast.Node) Position { return positionOf(node) }
+
 // bracketsTooDeep checks the bytes cheaply before the lexer allocates about 250 bytes for each of them. It looks for far
 // more opening brackets than closing ones, or many entries (- - -) on one line. Brackets in text and comments count too, so
 // the bound is ten times maxDepth.

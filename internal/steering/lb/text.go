@@ -268,3 +268,26 @@ func (k *HexKey) UnmarshalText(text []byte) error {
 func (k HexKey) MarshalText() ([]byte, error) { return []byte("hidden"), nil }
 
 func (k HexKey) String() string { return "hidden" }
+
+// Secret says that the key is not shown.
+func (k HexKey) Secret() bool { return true }
+
+// ItemName is protocol, address and port, by which a VIP is named in its service: udp:192.0.2.1:53, tcp:[2001:db8::1]:443 or
+// udp:192.0.2.0/24:5000-5999; empty if one is missing.
+func (v VIPSpec) ItemName() string {
+	if v.Protocol == 0 || !v.Address.IsValid() || v.Port == (PortRange{}) {
+		return ""
+	}
+	return strings.Replace(VIP{Prefix: v.Address.Prefix, Protocol: uint8(v.Protocol), First: v.Port.First, Last: v.Port.Last}.String(), " ", ":", 1)
+}
+
+// ItemOf returns the keys of a VIP that is named so.
+func (VIPSpec) ItemOf(name string) (map[string]string, error) {
+	protocol, rest, _ := strings.Cut(name, ":")
+	at := strings.LastIndexByte(rest, ':')
+	if at <= 0 || protocol == "" || at+1 == len(rest) {
+		return nil, fmt.Errorf("%q is not the name of a VIP; write PROTOCOL:ADDRESS:PORT, such as udp:192.0.2.1:53 or tcp:[2001:db8::1]:443", name)
+	}
+	address := strings.TrimSuffix(strings.TrimPrefix(rest[:at], "["), "]")
+	return map[string]string{"protocol": protocol, "address": address, "port": rest[at+1:]}, nil
+}
