@@ -9,8 +9,9 @@ type AnnounceStatus struct {
 	Prefixes []AnnouncePrefix `json:"prefixes" metric:""`                                                                             // ordered
 	Changes  uint64           `json:"changes" metric:"weir_announce_changes_total" help:"Prefixes that were announced or withdrawn."` // since the start
 	// Error is why a driver could not do what was decided; it is tried again. Absent: all is done.
-	Error string     `json:"error,omitempty" metric:"weir_announce_failed" help:"1 while what should be announced or withdrawn could not be."`
-	BGP   *BGPStatus `json:"bgp,omitempty" metric:""` // sessions with routers; absent: none are configured
+	Error string          `json:"error,omitempty" metric:"weir_announce_failed" help:"1 while what should be announced or withdrawn could not be."`
+	VRRP  []VirtualRouter `json:"vrrp,omitempty" metric:""` // by interface, number and family; absent: none are configured
+	BGP   *BGPStatus      `json:"bgp,omitempty" metric:""`  // sessions with routers; absent: none are configured
 }
 
 // AnnouncePrefix is one address or prefix.

@@ -73,6 +73,7 @@ func mayImport() map[string]may {
 		"control/health":             {ours: "steering/lb metrics"},
 		"control/announce":           {ours: "api/v1 steering/lb metrics"},
 		"control/announce/bgp":       {ours: "api/v1 control/announce readfile steering/lb", others: "github.com/osrg/gobgp/v4"},
+		"control/announce/holder":    {ours: "api/v1 control/announce control/announce/neighbour control/announce/vrrp steering/lb", others: "github.com/vishvananda/"},
 		"control/announce/neighbour": {pure: true},
 		"control/announce/vrrp":      {pure: true},
 		"control/owners":             {ours: "api/v1 steering/lb readfile"},

@@ -50,6 +50,8 @@ var optionKinds = []optionKind{
 				"vips": [{"address": "192.0.2.1", "protocol": "tcp", "port": 80}], "backends": [{"name": "a", "address": "10.0.0.1"}]}]}`,
 			`{"announce": {"aggregates": ["192.0.2.0/24"], "bgp": {"as": 64512, "router_id": "10.0.0.9", "neighbours": [{"address": "10.0.0.254", "as": 64513}]}},
 				"services": [{"name": "s", "vips": [{"address": "192.0.2.1", "protocol": "tcp", "port": 80}], "backends": [{"name": "a", "address": "10.0.0.1"}]}]}`,
+			`{"announce": {"vrrp": [{"interface": "eth0", "vrid": 51, "preempt": true}]}, "services": [{"name": "s",
+				"vips": [{"address": "192.0.2.1", "protocol": "tcp", "port": 80}], "backends": [{"name": "a", "address": "10.0.0.1"}]}]}`,
 			`{"tier": {"self": "one", "members": [{"name": "one", "mark": 11}, {"name": "two", "mark": 12}]}, "services": [{"name": "s", "mode": "mark",
 				"flows": [{"name": "f", "protocols": ["sctp"], "destinations": ["192.0.2.1"]}], "backends": [{"name": "a", "mark": 21}]}]}`,
 			`{"services": [{"name": "s", "mode": "l3dsr", "vips": [{"address": "192.0.2.1", "protocol": "udp", "port": 443}], "health": {"type": "udp", "port": 443},

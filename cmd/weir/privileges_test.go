@@ -67,6 +67,7 @@ func newPrivilegeLab(t *testing.T) *privilegeLab {
 		"nat.yaml":  privilegeSpec("nat", "192.0.2.9", `address: "10.2.0.2"`),
 		"mark.yaml": privilegeSpec("mark", "192.0.2.9", "mark: 5"),
 		"udp.yaml":  privilegeSpec("nat", "127.0.0.1", `address: "127.0.0.1", port: 8081`),
+		"vrrp.yaml": privilegeSpec("nat", "10.0.0.9", `address: "10.2.0.2"`) + "announce: {vrrp: [{interface: veth0, vrid: 5}]}\n",
 		"turn.yaml": `
 listeners: [{name: udp, protocol: udp, address: 10.0.0.1, port: 3478}]
 auth: {users: [{name: u, password: p}]}
@@ -123,6 +124,7 @@ func privilegedRuns() map[string][]privileged {
 		privilege.LBRunNFQueue:       {{args: "lb run -c DIR/mark.yaml --datapath nfqueue --queue 7 --admin unix:DIR/queue", serves: applied}},
 		privilege.LBRunFast:          {{args: "lb run -c DIR/mark.yaml --datapath nfqueue --queue 7 --interface veth0 --admin unix:DIR/queue", serves: applied, softly: true}},
 		privilege.LBRunEBPF:          {{args: ebpf, serves: "msg=admin"}},
+		privilege.LBRunVRRP:          {{args: "lb run -c DIR/vrrp.yaml --datapath udp --admin unix:DIR/vrrp", serves: "virtual router changed state"}},
 		privilege.LBStop:             {{args: "lb stop --pin-path PINS/lb", before: privilege.LBRunEBPF}},
 		privilege.LBTrace:            {{args: "lb trace --pin-path PINS/lb --limit 1", before: privilege.LBRunEBPF, packets: true}},
 		privilege.LBRules:            {{args: "lb rules -c DIR/mark.yaml --apply"}, {args: "lb rules --remove"}},

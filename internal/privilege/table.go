@@ -17,6 +17,7 @@ const (
 	LBRunEBPF    = "weir lb run --datapath ebpf"
 	LBRunNFQueue = "weir lb run --datapath nfqueue"
 	LBRunFast    = "weir lb run --datapath nfqueue --interface"
+	LBRunVRRP    = "weir lb run with announce.vrrp"
 	LBStop       = "weir lb stop"
 	LBTrace      = "weir lb trace"
 	LBRules      = "weir lb rules --apply, --remove"
@@ -63,6 +64,7 @@ func Commands() []Command {
 		{Name: LBRunNFQueue, Needs: []Need{{network, "take queues"}}},
 		{Name: LBRunFast, Needs: []Need{load, {network, "take queues, attach programs"}, pointers}},
 		{Name: LBRunEBPF, Needs: []Need{load, attach, pointers}},
+		{Name: LBRunVRRP, Needs: []Need{{"CAP_NET_RAW", "send and receive advertisements, ARP and neighbour discovery"}, {network, "put addresses on an interface"}}},
 		{Name: LBStop, Needs: []Need{{bpf, "open what is pinned"}, {network, "give neighbours back to the kernel"}}},
 		{Name: LBTrace, Needs: []Need{{bpf, "read the pinned tables"}}},
 		{Name: LBRules, Needs: []Need{{network, "change iptables rules, routing rules and routes"}}},

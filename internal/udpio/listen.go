@@ -32,6 +32,8 @@ type Config struct {
 	Coalesce bool
 	// OnlyIPv6 prevents an IPv6 wildcard socket from receiving IPv4.
 	OnlyIPv6 bool
+	// FreeBind binds to an address that this machine does not have yet.
+	FreeBind bool
 	// Join is the interface, by its index, on which the multicast group Addr is joined; 0: Addr is no group. The socket receives
 	// what came to the group by that interface, and shares the port with sockets that are Shared, or belong to other groups.
 	Join int
@@ -193,6 +195,8 @@ func (c *Conn) setOptions(reusePort bool) error {
 		{c.config.Join != 0, "SO_BINDTOIFINDEX", unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX, c.config.Join, false},
 		{reusePort || c.config.Join != 0, "SO_REUSEPORT", unix.SOL_SOCKET, unix.SO_REUSEPORT, 1, false},
 		{c.v6, "IPV6_V6ONLY", unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, boolInt(config.OnlyIPv6 || !c.wildcard), false},
+		{config.FreeBind && !c.v6, "IP_FREEBIND", unix.IPPROTO_IP, unix.IP_FREEBIND, 1, false},
+		{config.FreeBind && c.v6, "IPV6_FREEBIND", unix.IPPROTO_IPV6, unix.IPV6_FREEBIND, 1, false},
 		{config.Drops, "SO_RXQ_OVFL", unix.SOL_SOCKET, unix.SO_RXQ_OVFL, 1, false},
 		{config.Coalesce, "UDP_GRO", unix.SOL_UDP, unix.UDP_GRO, 1, false},
 		{c.wildcard && !c.v6, "IP_PKTINFO", unix.IPPROTO_IP, unix.IP_PKTINFO, 1, false},

@@ -18,19 +18,29 @@ import (
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/control/announce"
 	"github.com/weir-lb/weir/internal/control/announce/bgp"
+	"github.com/weir-lb/weir/internal/control/announce/holder"
 	"github.com/weir-lb/weir/internal/metrics"
+	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
 // newAnnouncer returns what announces the addresses of a loop, which is set before it runs.
 func newAnnouncer(loop **control.Loop, balancer *balancer, log *slog.Logger) *announce.Announcer {
 	return announce.New(announce.Options{
-		Log: log, Detached: balancer.detached, Drivers: []announce.Driver{bgp.New(log)},
+		Log: log, Detached: balancer.detached, Drivers: []announce.Driver{bgp.New(log), holder.New(log)},
 		Applied: func() (*lb.Snapshot, <-chan struct{}) {
 			_, changed := (*loop).Applied()
 			return (*loop).Snapshot(), changed
 		},
 	})
+}
+
+// checkVRRP checks the privileges that the virtual routers of a snapshot need.
+func checkVRRP(s *lb.Snapshot) error {
+	if s == nil || s.Announce == nil || len(s.Announce.VRRP) == 0 {
+		return nil
+	}
+	return privilege.Check(privilege.LBRunVRRP)
 }
 
 // announcing runs a data path as configured does, and announces while it runs.
@@ -80,6 +90,11 @@ func unwellAnnouncements(a *v1.AnnounceStatus) error {
 	if a.Error != "" {
 		return fmt.Errorf("announce: %s", a.Error)
 	}
+	for i := range a.VRRP {
+		if r := &a.VRRP[i]; r.Problem != "" {
+			return fmt.Errorf("virtual router %d on %s, %s: %s", r.ID, r.Interface, r.Family, r.Problem)
+		}
+	}
 	if a.BGP == nil {
 		return nil
 	}
@@ -98,11 +113,13 @@ func newLBAnnounceCommand() *cobra.Command {
 	var view status.View
 	cmd := &cobra.Command{
 		Use:   "announce",
-		Short: "Show what is announced to routers, and withdraw it",
-		Long: `Show which addresses of the running load balancer are announced, why others are not, and the sessions with routers.
+		Short: "Show which addresses are announced, and withdraw them",
+		Long: `Show which addresses of the running load balancer are announced, why others are not, sessions with routers and
+which addresses this machine holds.
 Exit codes: 0 all well, 1 something needs attention, nothing is to be announced, or no program answers.`,
 		Example: `  weir lb announce
   weir lb announce --json | jq .bgp.neighbours
+  weir lb announce --json | jq '.vrrp[] | .state'
   weir lb announce withdraw    # before maintenance of this machine
   weir lb announce resume`,
 		Args: cli.NoSuchCommand,
@@ -127,7 +144,7 @@ Exit codes: 0 all well, 1 something needs attention, nothing is to be announced,
 	view.AddWatch(cmd, "again and again, until interrupted")
 	view.Add(cmd, cli.LBPart())
 	cmd.AddCommand(
-		newAnnounceChange("withdraw", "Withdraw everything that is announced", "Withdraw all prefixes, so that routers send the traffic to other load balancers. With graceful_shutdown in the configuration the\nprefixes are first announced as less preferred for that time. It lasts until weir lb announce resume, or until a restart.", (*client.Client).Withdraw),
+		newAnnounceChange("withdraw", "Withdraw everything that is announced", "Withdraw all prefixes, so that routers and hosts send the traffic to other load balancers. With graceful_shutdown in the configuration the\nprefixes are first announced as less preferred for that time. It lasts until weir lb announce resume, or until a restart.", (*client.Client).Withdraw),
 		newAnnounceChange("resume", "End weir lb announce withdraw", "Announce again what can be served.", (*client.Client).Announce),
 	)
 	return cmd

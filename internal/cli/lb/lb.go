@@ -129,6 +129,9 @@ func runLB(ctx context.Context, path, datapath, ownersFile string, source *sourc
 	if err := from.first(loop); err != nil {
 		return err
 	}
+	if err := checkVRRP(loop.Snapshot()); err != nil {
+		return err
+	}
 	if loop.Snapshot() != nil {
 		warnOfLostReplies(loop.Snapshot(), log)
 	}

@@ -27,6 +27,7 @@ func announced(table io.Writer, a *v1.AnnounceStatus) {
 	if a.Error != "" {
 		fmt.Fprintf(table, "ERROR: %s\n", a.Error)
 	}
+	virtualRouters(table, a.VRRP)
 	b := a.BGP
 	if b == nil {
 		return

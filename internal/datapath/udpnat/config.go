@@ -102,6 +102,6 @@ func (c *Config) setDefaults() error {
 func Caps() lb.Caps {
 	return lb.Caps{
 		Name: "udp", Protocols: []uint8{lb.UDP}, Modes: []lb.Mode{lb.NAT},
-		CID: true, MaskedCID: true, Prefixes: true, IPv4: true, IPv6: true, CrossFamily: true,
+		CID: true, MaskedCID: true, Prefixes: true, IPv4: true, IPv6: true, CrossFamily: true, LocalVIPs: true,
 	}
 }

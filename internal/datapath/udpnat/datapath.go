@@ -108,7 +108,8 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 		}
 		group, err := udpio.Listen(udpio.Config{
 			Addr: at, Sockets: len(d.workers), Batch: batchSize, ReadBuffer: d.config.ReadBuffer,
-			OnlyIPv6: true, // 0.0.0.0 and :: may both be VIPs
+			OnlyIPv6: true,                                          // 0.0.0.0 and :: may both be VIPs
+			FreeBind: s.Announce != nil && len(s.Announce.VRRP) > 0, // another machine may have the VIP now
 		})
 		if err != nil {
 			for _, g := range opened {

@@ -16,6 +16,7 @@ type Announce struct {
 	Services   map[string]bool // nil: all
 	Aggregates []netip.Prefix  // masked, in the order of the spec
 	BGP        *BGP            // nil: none
+	VRRP       []VRRP          // virtual routers
 }
 
 // BGP is a BGPSpec, compiled.

@@ -32,6 +32,8 @@ type Caps struct {
 	SCTPPorts, Stateless bool
 	// NFQLB: flows can be hashed as nfqlb does.
 	NFQLB bool
+	// LocalVIPs: VIPs must be addresses of an interface to receive their packets.
+	LocalVIPs bool
 	// FixedLimits: tables are sized by the first snapshot; limits cannot change after it.
 	FixedLimits bool
 	MaxFlows    int // greatest limits.flows; 0: no limit of its own

@@ -27,8 +27,8 @@ func (c *compiler) announce(spec *Spec, snapshot *Snapshot) error {
 		out.MinHealthy = *s.MinHealthy
 	}
 	switch {
-	case s.BGP == nil:
-		return wrong("announce", "add bgp with as, router_id and neighbours, or remove announce", "it does not say to whom addresses are announced")
+	case s.BGP == nil && len(s.VRRP) == 0:
+		return wrong("announce", "add bgp with as, router_id and neighbours, or vrrp with interface and vrid, or remove announce", "it does not say to whom addresses are announced")
 	case out.MinHealthy < 0 || out.MinHealthy > MaxBackends:
 		return wrong("announce.min_healthy", fmt.Sprintf("write 0 to %d", MaxBackends), "%d is out of range", out.MinHealthy)
 	}
@@ -45,7 +45,12 @@ func (c *compiler) announce(spec *Spec, snapshot *Snapshot) error {
 	if err := aggregates(s, out, addresses); err != nil {
 		return err
 	}
-	if err := bgp(s.BGP, out, addresses); err != nil {
+	if s.BGP != nil {
+		if err := bgp(s.BGP, out, addresses); err != nil {
+			return err
+		}
+	}
+	if err := c.vrrp(s.VRRP, out, addresses); err != nil {
 		return err
 	}
 	snapshot.Announce = out

@@ -16,6 +16,8 @@ type AnnounceSpec struct {
 	// Aggregates: prefixes that are announced in place of the addresses within them.
 	Aggregates []AddressPrefix `yaml:"aggregates" default:"none" bounds:"at most 256"`
 	BGP        *BGPSpec        `yaml:"bgp" default:"none"` // to routers, by BGP
+	// VRRP: to the hosts of a network, by ARP and neighbour advertisements of the one machine that holds the addresses.
+	VRRP []VRRPSpec `yaml:"vrrp" default:"none" bounds:"at most 64"`
 }
 
 // BGPSpec says how prefixes are announced to routers. Nothing is accepted from them.

@@ -5,8 +5,8 @@
 // IPv4 an ARP request and an ARP reply, because some stacks learn from one kind only, and for IPv6 an unsolicited advertisement
 // with the override flag.
 //
-// Probe returns a question whose answer shows that another machine has the address too: it has no sender address, so it changes no
-// neighbour table (RFC 5227 section 2.1.1, RFC 4862 section 5.4.2).
+// Probe returns a question whose answer shows that another machine has the address too. For IPv4 it has no sender address, so it changes
+// no neighbour table (RFC 5227 section 2.1.1).
 //
 // Parse reads the frames of others: the claim of an address, or a question for one. Answer answers a question.
 //

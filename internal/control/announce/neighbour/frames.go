@@ -52,13 +52,14 @@ func Announcement(mac MAC, address netip.Addr) [][]byte {
 	return [][]byte{advertise(group(allNodes), mac, address, allNodes, flagOverride)}
 }
 
-// Probe returns the question which other machine has an address.
-func Probe(mac MAC, address netip.Addr) []byte {
+// Probe returns the question which other machine has an address, asked by self. For IPv6 it is an ordinary solicitation: an answer to
+// duplicate address detection goes to all hosts, and would lead them to the other machine.
+func Probe(mac MAC, self, address netip.Addr) []byte {
 	if address.Is4() {
 		return arp(broadcast, mac, arpRequest, mac, netip.IPv4Unspecified(), MAC{}, address)
 	}
 	to := SolicitedNode(address)
-	return discovery(group(to), mac, netip.IPv6Unspecified(), to, solicitation, 0, address, 0)
+	return discovery(group(to), mac, self, to, solicitation, 0, address, optSource)
 }
 
 // Answer returns the frame that tells a questioner that mac has the address that it looks for.

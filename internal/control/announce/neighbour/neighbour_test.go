@@ -47,10 +47,10 @@ func TestAnnouncements(t *testing.T) {
 }
 
 func TestProbesClaimNothing(t *testing.T) {
-	for _, address := range []netip.Addr{four, six} {
-		f, ok := Parse(Probe(mac, address))
-		if !ok || f.Claimed.IsValid() || f.Address != address || !f.From.IsUnspecified() || f.MAC != mac {
-			t.Errorf("%s: %+v, %v", address, f, ok)
+	for _, c := range []struct{ address, self, from netip.Addr }{{four, asker4, netip.IPv4Unspecified()}, {six, asker6, asker6}} {
+		f, ok := Parse(Probe(mac, c.self, c.address))
+		if !ok || f.Claimed.IsValid() || f.Address != c.address || f.From != c.from || f.MAC != mac {
+			t.Errorf("%s: %+v, %v", c.address, f, ok)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func TestAnswers(t *testing.T) {
 }
 
 func TestDamagedFramesAreRefused(t *testing.T) {
-	frames := append(Announcement(mac, four), append(Announcement(mac, six), Probe(mac, four), Probe(mac, six))...)
+	frames := append(Announcement(mac, four), append(Announcement(mac, six), Probe(mac, asker4, four), Probe(mac, asker6, six))...)
 	for _, frame := range frames {
 		for n := range frame {
 			if _, ok := Parse(frame[:n]); ok {
@@ -92,7 +92,7 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, frame := range append(Announcement(mac, four), Announcement(mac, six)[0], Probe(mac, four), Probe(mac, six)) {
+	for _, frame := range append(Announcement(mac, four), Announcement(mac, six)[0], Probe(mac, asker4, four), Probe(mac, asker6, six)) {
 		f.Add(frame)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

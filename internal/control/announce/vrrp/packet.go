@@ -34,12 +34,6 @@ func Group(is6 bool) netip.Addr {
 	return netip.AddrFrom4([4]byte{224, 0, 0, 18})
 }
 
-// LinkLocal returns the link-local address of a virtual router: the one that its virtual MAC address 00:00:5e:00:02:ID gives
-// (sections 7.3 and 7.4). The first address of an IPv6 virtual router must be link-local.
-func LinkLocal(id uint8) netip.Addr {
-	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: 0x02, 10: 0x5e, 11: 0xff, 12: 0xfe, 14: 0x02, 15: id})
-}
-
 // Advertisement is the only message of the protocol.
 type Advertisement struct {
 	ID        uint8         // of the virtual router, 1 to 255

@@ -76,12 +76,6 @@ func TestBadPacketsAreRefused(t *testing.T) {
 	}
 }
 
-func TestLinkLocalIsThatOfTheVirtualMAC(t *testing.T) {
-	if got := LinkLocal(0x33).String(); got != "fe80::200:5eff:fe00:233" {
-		t.Error(got)
-	}
-}
-
 func FuzzParse(f *testing.F) {
 	a := Advertisement{ID: 51, Priority: 100, Interval: time.Second, Addresses: addresses("192.0.2.10")}
 	f.Add(a.Append(nil, netip.MustParseAddr("192.0.2.1")), false)
