@@ -109,19 +109,7 @@ func runLB(ctx context.Context, path, datapath, ownersFile string, source *sourc
 	if err != nil {
 		return err
 	}
-	defer func() {
-		end := balancer.datapath.Close
-		if err != nil && balancer.abandon != nil {
-			end = balancer.abandon
-		}
-		closed := end()
-		if closed == nil && err == nil && balancer.stop != nil {
-			closed = balancer.stop()
-		}
-		if closed != nil {
-			log.Error("close data path", "error", closed)
-		}
-	}()
+	defer func() { balancer.close(err, log) }()
 	announcer := newAnnouncer(&loop, balancer, log)
 	loop = control.New(balancer.datapath, control.Options{
 		Log: log, Query: balancing.QueryNode, Watch: balancing.WatchNode, OwnersFile: ownersFile, Source: from.status(), Announce: announcer.Status, WriteBack: source.write,
@@ -159,6 +147,21 @@ func runLB(ctx context.Context, path, datapath, ownersFile string, source *sourc
 		}
 	}
 	return cli.Serve(ctx, flags, log, adminConfig, from.reload, announcing(announcer, loop, balancer.datapath.Run), from.run, cli.Notify(log, alive))
+}
+
+// close ends the data path of a run that ended with err.
+func (b *balancer) close(err error, log *slog.Logger) {
+	end := b.datapath.Close
+	if err != nil && b.abandon != nil {
+		end = b.abandon
+	}
+	closed := end()
+	if closed == nil && err == nil && b.stop != nil {
+		closed = b.stop()
+	}
+	if closed != nil {
+		log.Error("close data path", "error", closed)
+	}
 }
 
 // configured runs a data path once it has a configuration, which sizes its tables.
