@@ -310,6 +310,11 @@ func lastBackendDead(t *testing.T, fib *fib, lab *netlab.Lab, probes []net.Liste
 		probed(t, lab.Namespace(fmt.Sprintf("backend%d", i+1)))
 	}
 	fib.await(vip4Prefix, 2)
+	for _, k := range balancers { // one backend is enough for the address; flows are equal at both balancers when both have both
+		k.until("all backends up", func(s *v1.LBStatus) bool {
+			return !slices.ContainsFunc(s.Services[0].Backends, func(b v1.BackendStatus) bool { return b.State != "up" })
+		})
+	}
 }
 
 // poweredOff: one of two balancers is off. BFD finds out long before the hold time is over, and flows keep their backend.
