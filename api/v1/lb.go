@@ -29,6 +29,8 @@ type BalancerStatus struct {
 	Datapath string          `json:"datapath"`           // ebpf, nfqueue or udp
 	Services []ServiceStatus `json:"services" metric:""` // ordered by name; null before the first configuration
 	Tier     []MemberStatus  `json:"tier,omitempty"`     // balancers that share fragments; absent: there is no tier
+	// Names are the DNS names of backends, ordered. Absent: there are none.
+	Names []DNSName `json:"names,omitempty"`
 	// Announce is what is announced of the addresses. Absent: the configuration announces nothing.
 	Announce *AnnounceStatus `json:"announce,omitempty" metric:""`
 }

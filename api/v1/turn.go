@@ -10,7 +10,7 @@ type TurnStatus struct {
 	TurnProcess
 	TurnStats
 	Config *TurnConfigStatus `json:"config,omitempty"` // the configuration in force; absent while the gateway starts
-	Names  []TurnName        `json:"names,omitempty"`  // DNS names of clusters, ordered; absent: none
+	Names  []DNSName         `json:"names,omitempty"`  // DNS names of clusters, ordered; absent: none
 }
 
 // TurnProcess is the process that serves, and what outlives it.
@@ -100,17 +100,6 @@ type TurnWithheld struct {
 	Bindings uint64 `json:"bindings"`              // to Binding requests of one unproven source
 	Total    uint64 `json:"unauthenticated_total"` // to all unproven sources
 	Proven   uint64 `json:"proven"`                // to one proven source
-}
-
-// TurnName is what is known about a DNS name.
-type TurnName struct {
-	Name      string       `json:"name"`              // as configured
-	Addresses []netip.Addr `json:"addresses"`         // those of the last valid answer; null: none yet, or the name is gone
-	Dropped   int          `json:"dropped,omitempty"` // addresses beyond the bound; absent: none
-	Lookups   uint64       `json:"lookups"`           // since the start
-	Failures  uint64       `json:"failures"`          // of those
-	Error     string       `json:"error,omitempty"`   // of the last look-up; absent: it succeeded
-	Changed   time.Time    `json:"changed,omitzero"`  // when the addresses last changed; absent: never
 }
 
 // TurnConfigStatus is the configuration of a gateway.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/control/health"
+	"github.com/weir-lb/weir/internal/control/names"
 	"github.com/weir-lb/weir/internal/control/owners"
 	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -47,6 +49,8 @@ type Options struct {
 	OwnersFile string
 	// WriteBack: each run-time change is written to the file.
 	WriteBack bool
+	// Lookup resolves the hosts of backends; nil: the system's resolver.
+	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 	// Source is the state of the config discovery service that Receive is called for; nil: there is none.
 	Source func() v1.ConfigSource
 	// Announce is what is announced; nil: there is nothing that could.
@@ -60,6 +64,7 @@ type Loop struct {
 	probe     health.ProbeFunc
 	query     owners.QueryFunc
 	watch     owners.WatchFunc
+	names     *names.Set
 	kept      string // Options.OwnersFile
 	source    func() v1.ConfigSource
 	announce  func() *v1.AnnounceStatus
@@ -104,6 +109,7 @@ func New(datapath Datapath, options Options) *Loop {
 		answers:  make(chan struct{}),
 	}
 	l.writeBack = options.WriteBack
+	l.names = names.New(names.Options{Lookup: options.Lookup, MaxAddresses: lb.MaxHostAddresses, Log: l.log})
 	l.recall()
 	return l
 }
@@ -385,6 +391,9 @@ func (l *Loop) Status() v1.BalancerStatus {
 	if l.source != nil {
 		source := l.source()
 		s.Source = &source
+	}
+	if l.names.Len() > 0 {
+		s.Names = l.names.Status()
 	}
 	if snapshot := l.applied.Load(); snapshot != nil {
 		s.Generation = snapshot.Generation

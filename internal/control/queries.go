@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/weir-lb/weir/internal/control/health"
 	"github.com/weir-lb/weir/internal/control/owners"
@@ -24,6 +25,9 @@ func (l *Loop) runQueries(ctx context.Context) {
 		follower.Remember(l.memory, func(m owners.Memory) error { return m.Write(l.kept) })
 	}
 	defer follower.Stop()
+	var group sync.WaitGroup
+	group.Go(func() { l.names.Run(ctx, l.renamed) })
+	defer group.Wait()
 	l.mu.Lock()
 	l.prober, l.follower = prober, follower
 	l.mu.Unlock()
@@ -31,6 +35,7 @@ func (l *Loop) runQueries(ctx context.Context) {
 		if snapshot := l.applied.Load(); snapshot != nil {
 			prober.Follow(snapshot)
 			follower.Follow(snapshot)
+			l.forgetNames()
 		}
 		for changed := false; !changed; {
 			select {
@@ -57,16 +62,18 @@ func (l *Loop) recall() {
 	l.memory = memory
 }
 
-// rememberedLocked returns the overrides in force, and before the first generation those that are remembered of the clusters of spec.
+// rememberedLocked returns the overrides for a spec that may come into force: those in force, the addresses of its hosts, and before the
+// first generation what is remembered of its clusters.
 func (l *Loop) rememberedLocked(spec lb.Spec) (*lb.Overrides, error) {
+	overrides := l.resolvedLocked(&spec)
 	if l.applied.Load() != nil || len(l.memory) == 0 {
-		return l.overrides, nil
+		return overrides, nil
 	}
-	snapshot, err := lb.Compile(spec, l.overrides, l.datapath.Caps())
+	snapshot, err := lb.Compile(spec, overrides, l.datapath.Caps())
 	if err != nil {
 		return nil, err
 	}
-	return l.memory.Overrides(snapshot, l.overrides), nil
+	return l.memory.Overrides(snapshot, overrides), nil
 }
 
 // learn applies what a cluster has reported.

@@ -21,6 +21,7 @@ func Balancer(w io.Writer, status *v1.LBStatus) error {
 		s := &status.Services[i]
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", s.Name, s.State, s.Mode, BackendsUp(s), addressesText(s))
 	}
+	hosts(table, status.Names)
 	if status.Announce != nil {
 		fmt.Fprintln(table)
 		announced(table, status.Announce)
@@ -44,6 +45,26 @@ func Balancer(w io.Writer, status *v1.LBStatus) error {
 		kernel(table, status.Kernel)
 	}
 	return table.Flush()
+}
+
+// hosts writes the DNS names of backends.
+func hosts(w io.Writer, names []v1.DNSName) {
+	if len(names) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\nHOST\tADDRESSES\tLOOKUPS\tFAILED\tLAST ERROR")
+	for i := range names {
+		n := &names[i]
+		addresses := make([]string, len(n.Addresses))
+		for j := range addresses {
+			addresses[j] = n.Addresses[j].String()
+		}
+		text := cmp.Or(strings.Join(addresses, " "), "none")
+		if n.Dropped > 0 {
+			text += fmt.Sprintf(" and %d more, not used", n.Dropped)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\n", n.Name, text, n.Lookups, n.Failures, cmp.Or(n.Error, "none"))
+	}
 }
 
 // BackendsUp counts the backends that take new flows and are not failing: in fail-open, all that take any fail.

@@ -88,6 +88,9 @@ func (c *compiler) compile(spec *Spec) (*Snapshot, error) {
 	if len(spec.Services) > MaxServices {
 		return nil, c.all(wrong("services", "split the file over several load balancers", "%d services, at most %d", len(spec.Services), MaxServices))
 	}
+	if hosts := spec.Hosts(); len(hosts) > MaxHosts {
+		return nil, c.all(wrong("services", "write addresses, or split the file over several load balancers", "%d DNS names, at most %d", len(hosts), MaxHosts))
+	}
 	slots := 0
 	for i := range spec.Services {
 		slots += cmp.Or(spec.Services[i].MaglevSize, c.fileMaglev)

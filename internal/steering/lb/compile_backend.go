@@ -107,8 +107,8 @@ func (c *compiler) layout(path string, spec *LayoutSpec) (cid.Layout, error) {
 }
 
 func (c *compiler) backends(path string, spec *ServiceSpec, service *Service) error {
-	if len(spec.Backends) > MaxBackends {
-		return wrong(path+".backends", "split the service", "%d backends, at most %d", len(spec.Backends), MaxBackends)
+	if most := mostBackends(spec); most > MaxBackends {
+		return wrong(path+".backends", "split the service", "%d backends, at most %d; a host counts for %d", most, MaxBackends, MaxHostAddresses)
 	}
 	names, owners, marks := map[string]int{}, map[uint32]string{}, map[uint32]string{}
 	for i := range spec.Backends {
@@ -122,19 +122,11 @@ func (c *compiler) backends(path string, spec *ServiceSpec, service *Service) er
 			continue
 		}
 		names[b.Name] = i
-		backend, err := c.backend(at, b, service)
-		if c.keep(err) {
-			continue
+		resolved, err := c.resolve(at, spec, b, service)
+		c.keep(err)
+		for i := range resolved {
+			c.oneBackend(at, &resolved[i], spec, service, owners, marks)
 		}
-		if other := taken(marks, backend, at); other != "" {
-			c.keep(wrong(at+".mark", "remove one of them and give the other their weights", "the same mark as %s", other))
-			continue
-		}
-		if c.keep(checkNodes(at, b, spec.CID, service, owners)) {
-			continue
-		}
-		backend.Nodes = nodesOf(b, spec.CID)
-		service.Backends = append(service.Backends, backend)
 	}
 	c.layoutNodes(path+".cid", spec, service, names)
 	slices.SortFunc(service.Backends, func(a, b *Backend) int { return cmp.Compare(a.Name, b.Name) })
@@ -142,6 +134,23 @@ func (c *compiler) backends(path string, spec *ServiceSpec, service *Service) er
 		backend.Index = i
 	}
 	return nil
+}
+
+// oneBackend adds a backend to the service, if nothing is wrong with it.
+func (c *compiler) oneBackend(path string, b *BackendSpec, spec *ServiceSpec, service *Service, owners, marks map[uint32]string) {
+	backend, err := c.backend(path, b, service)
+	if c.keep(err) {
+		return
+	}
+	if other := taken(marks, backend, path); other != "" {
+		c.keep(wrong(path+".mark", "remove one of them and give the other their weights", "the same mark as %s", other))
+		return
+	}
+	if c.keep(checkNodes(path, b, spec.CID, service, owners)) {
+		return
+	}
+	backend.Nodes = nodesOf(b, spec.CID)
+	service.Backends = append(service.Backends, backend)
 }
 
 // taken records the fwmark of a backend; it returns the path of another backend of the service with the same one. Routing
@@ -230,7 +239,7 @@ func (c *compiler) backendAddresses(path string, spec *BackendSpec, backend *Bac
 		if service.Mode == Mark {
 			return nil
 		}
-		return wrong(path+".address", "add the server's address", "mode %s needs an address", service.Mode)
+		return wrong(path+".address", "add the server's address, or its name as host", "mode %s needs an address", service.Mode)
 	}
 	first := spec.Address.Unmap()
 	if err := checkUnicast(path+".address", first); err != nil {

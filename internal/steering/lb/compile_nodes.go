@@ -73,6 +73,10 @@ func (c *compiler) layoutNodes(path string, spec *ServiceSpec, service *Service,
 				c.keep(wrong(at+"."+name, "remove it", "backend %q stands for no server, so it has no sessions", name))
 				continue
 			}
+			if spec.Backends[names[name]].Host != "" {
+				c.keep(wrong(at+"."+name, "write address instead of host in the backend", "backend %q has a host, which may have several addresses, and owner ids belong to one", name))
+				continue
+			}
 			c.keep(checkOwners(at+"."+name, nodes[name], i, &service.CID.Layouts[i], owners))
 		}
 	}

@@ -21,6 +21,7 @@ func (c *compiler) refusing(path string, spec *BackendSpec, service *Service) er
 		set  bool
 	}{
 		{"address", spec.Address.IsValid()},
+		{"host", spec.Host != ""},
 		{"address2", spec.Address2.IsValid()},
 		{"port", spec.Port != nil},
 		{"nodes", len(spec.Nodes) > 0},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"net/netip"
 	"slices"
 )
 
@@ -80,6 +81,8 @@ func (o Overrider) String() string {
 type Overrides struct {
 	set    map[Target][overriders]Override
 	owners map[string]map[string][]uint32 // by service and backend, of services that follow a cluster
+	// by DNS name, of backends with a host
+	addresses map[string][]netip.Addr
 }
 
 // With returns a copy with one override set (NoOverride removes it). The receiver is unchanged.
@@ -140,6 +143,7 @@ func (o *Overrides) clone() *Overrides {
 	if o != nil {
 		maps.Copy(next.set, o.set)
 		maps.Copy(next.owners, o.owners)
+		next.addresses = o.addresses
 	}
 	return next
 }
@@ -162,4 +166,20 @@ func (o *Overrides) Owners(service string) map[string][]uint32 {
 		return nil
 	}
 	return o.owners[service]
+}
+
+// WithAddresses returns a copy with the addresses of all DNS names, which backends with a host have. The caller does not change them
+// afterwards.
+func (o *Overrides) WithAddresses(addresses map[string][]netip.Addr) *Overrides {
+	next := o.clone()
+	next.addresses = addresses
+	return next
+}
+
+// Addresses returns what WithAddresses has set of a DNS name. The result must not be changed.
+func (o *Overrides) Addresses(name string) []netip.Addr {
+	if o == nil {
+		return nil
+	}
+	return o.addresses[name]
 }

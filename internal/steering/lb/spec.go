@@ -84,10 +84,12 @@ type VIPSpec struct {
 
 // BackendSpec is one server.
 type BackendSpec struct {
-	Name     string     `yaml:"name" bounds:"1 to 63 characters"`               // unique in the service: letters, digits and - _ . : [ ]
-	Address  netip.Addr `yaml:"address"`                                        // address of either family; not needed in mode mark
-	Address2 netip.Addr `yaml:"address2" default:"none"`                        // address of the other family, for services with VIPs of both
-	Port     *int       `yaml:"port" default:"the client's" range:"1 to 65535"` // mode nat: destination port
+	Name     string     `yaml:"name" bounds:"1 to 63 characters"` // unique in the service: letters, digits and - _ . : [ ]
+	Address  netip.Addr `yaml:"address"`                          // address of either family; not needed in mode mark
+	Address2 netip.Addr `yaml:"address2" default:"none"`          // address of the other family, for services with VIPs of both
+	// Host: instead of address: a DNS name, each of whose addresses becomes a backend of its own, named NAME:ADDRESS.
+	Host string `yaml:"host" default:"none" bounds:"at most 16 addresses are used"`
+	Port *int   `yaml:"port" default:"the client's" range:"1 to 65535"` // mode nat: destination port
 	// Weight: share of new flows, compared with other backends; 0 keeps old flows only.
 	Weight *int `yaml:"weight" default:"100" range:"0 to 10000"`
 	// Action: what the backend's share of new flows gets: drop and reject stand for a server that is not there, so that its share
@@ -177,6 +179,7 @@ const (
 	MaxVIPs     = 4096 // of all services
 	MaxBackends = 4096 // of one service
 	MaxWeight   = 10000
+	MaxHosts    = 1024    // DNS names of all services
 	MaxNodes    = 4096    // owner ids of one backend in one layout
 	MaxSlots    = 1 << 28 // Maglev slots of all services, 4 bytes each
 )

@@ -177,7 +177,7 @@ func (k *continuedListener) reload(g *Gateway) {
 }
 
 // Names returns the state of the DNS names in the gateway's clusters.
-func (g *Gateway) Names() []v1.TurnName { return g.router.Names() }
+func (g *Gateway) Names() []v1.DNSName { return g.router.Names() }
 
 // DrainConfig returns the drain settings in force.
 func (g *Gateway) DrainConfig() DrainConfig {

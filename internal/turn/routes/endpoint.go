@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/weir-lb/weir/internal/addresstext"
 )
 
 // ParseEndpoint reads one endpoint: an address, a prefix or a DNS name, with a port, a port range or none.
@@ -43,7 +45,7 @@ func ParseEndpoint(text string) (Endpoint, error) {
 		e.Prefix = prefix
 		return e, nil
 	}
-	if !isName(host) {
+	if !addresstext.IsName(host) {
 		return Endpoint{}, fmt.Errorf("no endpoint %q; write an address, a prefix or a DNS name, each with a port, a range or none: 10.1.0.0/16:10000-20000", text)
 	}
 	e.Name = strings.ToLower(host) // a final dot is kept, because it prevents the resolver from using its search list
@@ -87,28 +89,6 @@ func parsePorts(text string) (low, high uint16, err error) {
 		return 0, 0, fmt.Errorf("no ports %q; write 1 to 65535, or a range such as 10000-20000", text)
 	}
 	return uint16(from), uint16(to), nil
-}
-
-// isName reports whether the text is a DNS name (RFC 1123 letters, and the underscore that services use), and not a
-// mistyped address.
-func isName(text string) bool {
-	text = strings.TrimSuffix(text, ".")
-	if text == "" || len(text) > 253 {
-		return false
-	}
-	labels := strings.Split(text, ".")
-	for _, label := range labels {
-		if label == "" || len(label) > 63 || label[0] == '-' || label[len(label)-1] == '-' {
-			return false
-		}
-		for _, c := range []byte(label) {
-			if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_') {
-				return false
-			}
-		}
-	}
-	_, err := strconv.ParseUint(labels[len(labels)-1], 10, 64)
-	return err != nil // a top-level domain is not a number (RFC 3696 §2): 10.0.0.300 and 1000 are not names
 }
 
 func (e Endpoint) String() string {

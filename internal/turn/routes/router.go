@@ -12,10 +12,11 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/internal/control/names"
 )
 
 // DefaultRefresh is the time between two look-ups of a name, as in STUNner.
-const DefaultRefresh = 5 * time.Second
+const DefaultRefresh = names.DefaultRefresh
 
 const ownRefresh = 5 * time.Second // time between two reads of the host's addresses
 
@@ -33,28 +34,23 @@ type Options struct {
 type Router struct {
 	options Options
 	table   atomic.Pointer[Table]
-	wake    chan struct{} // signals a new Spec: the times of the next look-ups have changed
+	names   *names.Set
 
-	mu    sync.Mutex // guards the fields below
-	spec  Spec
-	names map[string]*name
-	own   []netip.Addr
+	publishing sync.Mutex // held while a table is made and Changed is called, so that the newest one is last
+	mu         sync.Mutex // guards the fields below
+	spec       Spec
+	own        []netip.Addr
 }
 
 // NewRouter makes a Router without routes: it refuses everything until Apply.
 func NewRouter(o Options) *Router {
-	if o.Lookup == nil {
-		o.Lookup = func(ctx context.Context, name string) ([]netip.Addr, error) {
-			return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
-		}
-	}
 	if o.Own == nil {
 		o.Own = hostAddresses
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	r := &Router{options: o, wake: make(chan struct{}, 1), names: map[string]*name{}}
+	r := &Router{options: o, names: names.New(names.Options{Lookup: o.Lookup, MaxAddresses: MaxAddresses, Log: o.Log})}
 	r.table.Store(&Table{})
 	return r
 }
@@ -74,6 +70,9 @@ func hostAddresses() ([]netip.Addr, error) {
 	return own, nil
 }
 
+// Names returns what is known about each name, sorted.
+func (r *Router) Names() []v1.DNSName { return r.names.Status() }
+
 // Table returns the current table.
 func (r *Router) Table() *Table { return r.table.Load() }
 
@@ -81,11 +80,11 @@ func (r *Router) Table() *Table { return r.table.Load() }
 type Prepared struct {
 	spec    Spec
 	own     []netip.Addr
-	answers map[string]answer // answers for names that were new
+	answers names.Answers // for names that were new
 }
 
 // Prepare checks a Spec and looks up the names in it that are new; the current Spec stays in force. A name without a
-// timely answer has no address yet; that is not an error. Prepare may take lookupTimeout per 16 new names. Any
+// timely answer has no address yet; that is not an error. Prepare may take names.Timeout per 16 new names. Any
 // goroutine may call it.
 func (r *Router) Prepare(ctx context.Context, spec Spec) (*Prepared, error) {
 	if _, err := Compile(&spec, nil, nil); err != nil {
@@ -95,53 +94,16 @@ func (r *Router) Prepare(ctx context.Context, spec Spec) (*Prepared, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the host's addresses: %w", err) // without its addresses, clients could reach the host
 	}
-	var fresh []string
-	r.mu.Lock()
-	for n := range refreshes(&spec) {
-		if r.names[n] == nil {
-			fresh = append(fresh, n)
-		}
-	}
-	r.mu.Unlock()
-	return &Prepared{spec: spec, own: own, answers: r.lookup(ctx, fresh)}, nil
+	return &Prepared{spec: spec, own: own, answers: r.names.Prepare(ctx, refreshes(&spec))}, nil
 }
 
 // Commit puts a prepared Spec in force and returns its table. Any goroutine may call it.
 func (r *Router) Commit(p *Prepared) *Table {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	wanted, now := refreshes(&p.spec), time.Now()
-	for n := range r.names {
-		if wanted[n] == 0 {
-			delete(r.names, n)
-		}
-	}
-	for n, refresh := range wanted {
-		known := r.names[n]
-		if known == nil {
-			known = &name{TurnName: v1.TurnName{Name: n}, next: now}
-			r.names[n] = known
-			if a, ok := p.answers[n]; ok {
-				r.takeLocked(known, a, now)
-				known.next = now.Add(refresh)
-			}
-		}
-		known.refresh, known.next = refresh, earlier(known.next, now.Add(refresh))
-	}
+	r.names.Commit(refreshes(&p.spec), p.answers)
 	r.spec, r.own = p.spec, p.own
-	table := r.compileLocked()
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
-	return table
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
+	return r.compileLocked()
 }
 
 // Apply is Prepare and Commit. On an error the previous Spec stays in force.
@@ -154,8 +116,8 @@ func (r *Router) Apply(ctx context.Context, spec Spec) (*Table, error) {
 }
 
 // refreshes returns how often each name of a Spec is looked up: at the shortest interval of its clusters.
-func refreshes(spec *Spec) map[string]time.Duration {
-	wanted := map[string]time.Duration{}
+func refreshes(spec *Spec) names.Wanted {
+	wanted := names.Wanted{}
 	for i := range spec.Clusters {
 		refresh := spec.Clusters[i].Refresh
 		if refresh <= 0 {
@@ -172,11 +134,7 @@ func refreshes(spec *Spec) map[string]time.Duration {
 
 // compileLocked builds and stores the table from the current state.
 func (r *Router) compileLocked() *Table {
-	resolved := Resolved{}
-	for n, known := range r.names {
-		resolved[n] = known.Addresses
-	}
-	table, err := Compile(&r.spec, resolved, r.own)
+	table, err := Compile(&r.spec, r.names.Addresses(), r.own)
 	if err != nil {
 		panic("routes: a Spec that compiled before: " + err.Error()) // the limits do not depend on answers
 	}
@@ -186,49 +144,21 @@ func (r *Router) compileLocked() *Table {
 
 // Run looks up names and reads the host's own addresses until ctx ends.
 func (r *Router) Run(ctx context.Context) error {
-	timer := time.NewTimer(ownRefresh)
+	var group sync.WaitGroup
+	group.Go(func() { r.names.Run(ctx, r.publish) })
+	defer group.Wait()
+	timer := time.NewTicker(ownRefresh)
 	defer timer.Stop()
-	ownNext := time.Now().Add(ownRefresh)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-r.wake:
 		case <-timer.C:
-		}
-		now := time.Now()
-		due, next := r.due(now)
-		changed := false
-		if !now.Before(ownNext) {
-			changed = r.refreshOwn()
-			ownNext = now.Add(ownRefresh)
-		}
-		if len(due) > 0 {
-			changed = r.refresh(ctx, due) || changed
-			_, next = r.due(time.Now())
-		}
-		if changed {
-			r.publish()
-		}
-		if next.IsZero() || ownNext.Before(next) {
-			next = ownNext
-		}
-		timer.Reset(time.Until(next))
-	}
-}
-
-// due returns the names to look up now, and when the next one is due.
-func (r *Router) due(now time.Time) (names []string, next time.Time) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for n, known := range r.names {
-		if !now.Before(known.next) {
-			names = append(names, n)
-		} else if next.IsZero() || known.next.Before(next) {
-			next = known.next
+			if r.refreshOwn() {
+				r.publish()
+			}
 		}
 	}
-	return names, next
 }
 
 func (r *Router) refreshOwn() bool {
@@ -242,25 +172,14 @@ func (r *Router) refreshOwn() bool {
 	return true
 }
 
-func (r *Router) refresh(ctx context.Context, names []string) bool {
-	answers := r.lookup(ctx, names)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	changed, now := false, time.Now()
-	for n, answer := range answers {
-		if known := r.names[n]; known != nil && ctx.Err() == nil {
-			changed = r.takeLocked(known, answer, now) || changed
-			known.next = now.Add(known.refresh)
-		}
-	}
-	return changed
-}
-
-func (r *Router) publish() {
+func (r *Router) publish() bool {
+	r.publishing.Lock()
+	defer r.publishing.Unlock()
 	r.mu.Lock()
 	table := r.compileLocked()
 	r.mu.Unlock()
 	if r.options.Changed != nil {
 		r.options.Changed(table)
 	}
+	return true
 }

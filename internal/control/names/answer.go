@@ -1,0 +1,87 @@
+package names
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Answers are the results of look-ups, by name.
+type Answers map[string]answer
+
+type answer struct {
+	addresses []netip.Addr
+	err       error
+}
+
+// lookup looks all names up, some concurrently.
+func (s *Set) lookup(ctx context.Context, names []string) Answers {
+	answers := make(Answers, len(names))
+	var mu sync.Mutex
+	var group sync.WaitGroup
+	slots := make(chan struct{}, parallel)
+	for _, n := range names {
+		slots <- struct{}{}
+		group.Go(func() {
+			defer func() { <-slots }()
+			ctx, cancel := context.WithTimeout(ctx, Timeout)
+			defer cancel()
+			addresses, err := s.options.Lookup(ctx, n)
+			mu.Lock()
+			defer mu.Unlock()
+			answers[n] = answer{addresses, err}
+		})
+	}
+	group.Wait()
+	return answers
+}
+
+// takeLocked stores an answer and reports whether the name's addresses have changed.
+func (s *Set) takeLocked(known *name, a answer, now time.Time) bool {
+	known.Lookups++
+	before := known.Error
+	if a.err == nil && len(a.addresses) == 0 {
+		a.err = &net.DNSError{Err: "no address", Name: known.Name, IsNotFound: true}
+	}
+	if a.err != nil {
+		known.Failures++
+		known.Error = a.err.Error()
+		if before == "" {
+			s.options.Log.Warn("name not found, its last addresses stay", "name", known.Name, "addresses", known.Addresses, "error", a.err)
+		}
+		var dns *net.DNSError
+		if !errors.As(a.err, &dns) || !dns.IsNotFound {
+			known.gone = 0
+			return false
+		}
+		if known.gone++; known.gone < goneAfter || len(known.Addresses) == 0 {
+			return false
+		}
+		s.options.Log.Warn("name is gone, its addresses are closed", "name", known.Name, "addresses", known.Addresses)
+		known.Addresses, known.Changed = nil, now
+		return true
+	}
+	known.gone, known.Error = 0, ""
+	addresses := make([]netip.Addr, len(a.addresses))
+	for i := range addresses {
+		addresses[i] = a.addresses[i].Unmap().WithZone("")
+	}
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	addresses = slices.Compact(addresses)
+	known.Dropped = max(0, len(addresses)-s.options.MaxAddresses)
+	addresses = addresses[:len(addresses)-known.Dropped]
+	if slices.Equal(addresses, known.Addresses) {
+		return false
+	}
+	if known.Changed.IsZero() {
+		s.options.Log.Debug("name found", "name", known.Name, "addresses", addresses)
+	} else {
+		s.options.Log.Info("name has other addresses", "name", known.Name, "addresses", addresses, "before", known.Addresses)
+	}
+	known.Addresses, known.Changed = addresses, now
+	return true
+}
