@@ -46,7 +46,7 @@ func TestCaliforniumServerJoinsTheBenchmark(t *testing.T) {
 	clitest.TakesSeconds(t)
 	buildCalifornium(t, 3)
 	config := bench.CoapConfig{
-		Run: bench.Run{Binary: os.Args[0]}, Clients: 5, Warmup: 100 * time.Millisecond, Duration: time.Second,
+		Run: bench.Run{Binary: os.Args[0]}, Clients: 5, Interval: 10 * time.Millisecond, Warmup: 100 * time.Millisecond, Duration: time.Second,
 		Paths: []string{"direct"}, With: bench.CoapPeers(),
 	}
 	if err := config.Validate(); err != nil {
