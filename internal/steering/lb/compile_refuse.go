@@ -3,7 +3,10 @@ package lb
 // setState sets what the overrides say of a backend.
 func (c *compiler) setState(backend *Backend) {
 	target := Target{backend.Service.Name, backend.Name}
-	override, _ := c.overrides.Of(target)
+	override, from := c.overrides.Of(target)
+	if override == OverrideDown && (from == FromHealth || from == FromDatapath) && backend.Service.stays {
+		override = OverrideDrain
+	}
 	backend.Failing = c.overrides.From(target, FromOperator) != OverrideUp &&
 		(c.overrides.From(target, FromHealth) == OverrideDown || c.overrides.From(target, FromDatapath) == OverrideDown)
 	switch override {

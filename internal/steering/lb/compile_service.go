@@ -20,7 +20,7 @@ func (c *compiler) service(path string, spec *ServiceSpec) *Service {
 	// Each step checks keys of its own, whatever is wrong with the others. Backends are checked against mode and CIDs, if these are
 	// good, and against the VIPs that are.
 	whole := !c.keep(c.mode(path, spec, service))
-	for _, check := range []step{c.addresses, c.flows, c.hash, c.timeouts, c.snat} {
+	for _, check := range []step{c.addresses, c.flows, c.hash, c.timeouts, c.snat, c.migration} {
 		c.keep(check(path, spec, service))
 	}
 	whole = !c.keep(c.affinity(path, spec, service)) && whole
@@ -221,6 +221,29 @@ func (c *compiler) snatFamilies(path string, _ *ServiceSpec, service *Service) e
 			}
 		}
 	}
+	return nil
+}
+
+// migration compiles udp_migration. It is of services of UDP alone: a TCP connection to a dead server is better ended than kept.
+func (c *compiler) migration(path string, spec *ServiceSpec, service *Service) error {
+	if spec.UDPMigration == nil || *spec.UDPMigration {
+		return nil
+	}
+	path += ".udp_migration"
+	for _, vip := range service.VIPs {
+		if vip.Protocol != UDP {
+			return wrong(path, "put the VIPs of other protocols into a service of their own", "flows of udp alone may stay, a VIP is %s", Protocol(vip.Protocol))
+		}
+	}
+	for _, rule := range service.Rules {
+		if len(rule.Protocols) != 1 || rule.Protocols[0] != UDP {
+			return wrong(path, "write protocols: [udp] in each flow rule", "flows of udp alone may stay, flow rule %q takes more", rule.Name)
+		}
+	}
+	if service.Stateless {
+		return wrong(path, "write conntrack: true, or remove udp_migration", "without conntrack the backend of a flow is not remembered, so that it cannot stay")
+	}
+	service.stays = true
 	return nil
 }
 

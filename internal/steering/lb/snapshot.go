@@ -115,6 +115,7 @@ type Service struct {
 	Maglev []int32
 
 	owners    []*owners // by layout of CID
+	stays     bool      // udp_migration: false
 	tableSize int
 }
 

@@ -67,6 +67,9 @@ type ServiceSpec struct {
 	Cluster    *ClusterSpec  `yaml:"cluster" default:"none"`
 	Backends   []BackendSpec `yaml:"backends" bounds:"at most 4096"`         // who answers
 	MaglevSize int           `yaml:"maglev_size" default:"that of the file"` // slots of this service
+	// UDPMigration: flows of a backend that probes report as down move to others at once; false: they stay, and only new flows
+	// go elsewhere, until an operator writes down. For services of udp alone.
+	UDPMigration *bool `yaml:"udp_migration" default:"true"`
 	// SCTPHash: what of an SCTP packet chooses the backend; default ports with hash nfqlb.
 	SCTPHash SCTPHash `yaml:"sctp_hash" default:"flow" values:"flow, ports"`
 	// Conntrack: remember the backend of each flow; default false with hash nfqlb, as in nfqlb itself.

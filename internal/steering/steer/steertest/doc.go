@@ -34,7 +34,7 @@
 //	mark N           its fwmark
 //	at 31s           set the clock, counted from the start
 //	apply FILE       another spec
-//	override SERVICE/BACKEND drain|down|up|none
+//	override SERVICE/BACKEND drain|down|up|none [health]
 //	need WORD…       beyond a data path that has no such trait (Traits)
 //
 // TTLs in out are as given; where the data path is a router, the runner lowers

@@ -242,8 +242,12 @@ func (r *run) compile() {
 
 func (r *run) override(rest string) error {
 	words := strings.Fields(rest)
+	from := lb.FromOperator
+	if len(words) == 3 && words[2] == "health" {
+		words, from = words[:2], lb.FromHealth
+	}
 	if len(words) != 2 {
-		return fmt.Errorf("write SERVICE[/BACKEND] drain|down|up|none")
+		return fmt.Errorf("write SERVICE[/BACKEND] drain|down|up|none [health]")
 	}
 	service, backend, _ := strings.Cut(words[0], "/")
 	if name, ok := strings.CutPrefix(backend, "$"); ok {
@@ -253,7 +257,7 @@ func (r *run) override(rest string) error {
 	if err := value.UnmarshalText([]byte(words[1])); err != nil {
 		return err
 	}
-	r.overrides = r.overrides.With(lb.Target{Service: service, Backend: backend}, lb.FromOperator, value)
+	r.overrides = r.overrides.With(lb.Target{Service: service, Backend: backend}, from, value)
 	r.compile()
 	return nil
 }
