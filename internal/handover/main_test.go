@@ -113,7 +113,7 @@ func hold(log *slog.Logger) int {
 		h.count = binary.LittleEndian.Uint64(record)
 		return true
 	})
-	if h.count == 666 && len(k.Names()) > 0 {
+	if h.count == poisoned && len(k.Names()) > 0 {
 		panic("poisoned")
 	}
 	if os.Getenv(stuckEnv) == "starting" {
@@ -126,6 +126,9 @@ func hold(log *slog.Logger) int {
 	}
 	return h.run()
 }
+
+// poisoned is the count that a child dies of when it finds it: no test counts that far, however long it waits for an upgrade.
+const poisoned = 1 << 40
 
 type holder struct {
 	keep    *Store
@@ -202,7 +205,7 @@ func (h *holder) run() int {
 		}
 		switch text := string(buffer[:n]); {
 		case text == "poison":
-			h.count = 665
+			h.count = poisoned - 1
 		case text == "panic":
 			panic("as requested")
 		case text == "upgrade":

@@ -120,7 +120,7 @@ func TestCrashLoopDropsTheState(t *testing.T) {
 			os.Chmod(dir, 0o700)
 		}
 		s := start(t, os.Args[0], netlabtest.UDPAddress(t).String(), stateEnv+"="+dir)
-		if a := s.request("poison"); a.count != 666 {
+		if a := s.request("poison"); a.count != poisoned {
 			t.Fatalf("%+v", a)
 		}
 		kill(t, s.request("poison").pid, unix.SIGKILL)

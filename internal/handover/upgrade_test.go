@@ -3,6 +3,7 @@ package handover
 import (
 	"os"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -111,8 +112,10 @@ func TestUpgradeFallsBack(t *testing.T) {
 			}
 			copyBinary(t, path, "better")
 			kill(t, s.cmd.Process.Pid, unix.SIGUSR2)
-			for b.version != "better" {
-				b = s.request("better?")
+			for deadline := time.Now().Add(2 * time.Minute); b.version != "better"; b = s.request("better?") {
+				if time.Now().After(deadline) {
+					t.Fatalf("no upgrade: %+v", b)
+				}
 			}
 		})
 	}
