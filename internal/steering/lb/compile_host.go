@@ -64,7 +64,7 @@ func (c *compiler) resolve(path string, spec *ServiceSpec, b *BackendSpec, servi
 	}
 	host := strings.ToLower(b.Host)
 	var all []BackendSpec
-	for _, address := range c.usable(service, host, c.overrides.Addresses(host)) {
+	for _, address := range c.usable(service, &one, host, c.overrides.Addresses(host)) {
 		one.Name, one.Address = b.Name+":"+address.String(), address
 		if !slices.ContainsFunc(spec.Backends, func(other BackendSpec) bool { return other.Name == one.Name }) {
 			all = append(all, one)
@@ -126,11 +126,14 @@ func families(service *Service) (four, six bool) {
 // usable returns those addresses of a name to which packets of the service can go. A wrong answer of a resolver must not make a
 // configuration invalid, so that the others are left out. Of a name with addresses of both families those of the VIPs are used, because
 // they are most likely of the same servers. Only localhost may have addresses of this host.
-func (c *compiler) usable(service *Service, host string, addresses []netip.Addr) []netip.Addr {
+func (c *compiler) usable(service *Service, spec *BackendSpec, host string, addresses []netip.Addr) []netip.Addr {
 	var fit, others []netip.Addr
 	four, six := families(service)
 	for _, address := range addresses {
 		backend := &Backend{Address4: address, Address6: address, Service: service}
+		if spec.Port != nil {
+			backend.Port = uint16(*spec.Port)
+		}
 		switch {
 		case checkUnicast("", address) != nil, checkLoop("", backend) != nil, address.IsLinkLocalUnicast(), address.IsLoopback() && host != "localhost":
 		case service.SNAT != nil && !slices.ContainsFunc(service.SNAT.Addresses, func(a netip.Addr) bool { return a.Is6() == address.Is6() }):

@@ -58,6 +58,9 @@ func TestHostBecomesBackends(t *testing.T) {
 			hosted("192.0.2.1/32", nil), AllCaps(), []string{"0.0.0.0", "127.0.0.1", "169.254.1.1", "192.0.2.1", "224.0.0.1", "10.0.0.1"}, "own web:10.0.0.1",
 		},
 		"a name that is taken": {hosted("192.0.2.1/32", func(s *ServiceSpec) { s.Backends[1].Name = "web:10.0.0.1" }), AllCaps(), []string{"10.0.0.1", "10.0.0.2"}, "web:10.0.0.1 web:10.0.0.2"},
+		"the VIP's address, another port": {
+			hosted("192.0.2.1/32", func(s *ServiceSpec) { s.VIPs[0].Port = PortRange{81, 81} }), AllCaps(), []string{"192.0.2.1"}, "own web:192.0.2.1",
+		},
 		"localhost": {
 			hosted("192.0.2.1/32", func(s *ServiceSpec) { s.Backends[0].Host = "localhost" }), AllCaps(), []string{"127.0.0.1"}, "own web:127.0.0.1",
 		},
