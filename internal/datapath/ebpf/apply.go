@@ -134,6 +134,7 @@ func (c *change) makeService(service *lb.Service) (*maps.Service, error) {
 	if err := c.makeMaglev(s); err != nil {
 		return nil, err
 	}
+	c.makeEarlier(s)
 	if err := c.makeOwners(s); err != nil {
 		return nil, err
 	}
@@ -142,7 +143,7 @@ func (c *change) makeService(service *lb.Service) (*maps.Service, error) {
 
 // makeMaglev writes the service's Maglev table, unless it has the same one already.
 func (c *change) makeMaglev(s *maps.Service) (err error) {
-	if len(s.Spec.Maglev) == 0 {
+	if maps.TableSize(s.Spec) == 0 {
 		return nil
 	}
 	old := c.st.inForce[s.Spec.Name]
@@ -151,7 +152,7 @@ func (c *change) makeMaglev(s *maps.Service) (err error) {
 		return nil
 	}
 	table := maps.MaglevTable(s.Spec, s.Slots)
-	if old != nil && len(old.Spec.Maglev) == len(table) && slices.Equal(c.st.maglev.Of(old.Maglev)[:len(table)], table) {
+	if old != nil && old.Maglev.Length >= len(table) && maps.TableSize(old.Spec) == len(table) && slices.Equal(c.st.maglev.Of(old.Maglev)[:len(table)], table) {
 		s.Maglev = old.Maglev
 		return nil
 	}
@@ -163,9 +164,31 @@ func (c *change) makeMaglev(s *maps.Service) (err error) {
 	return nil
 }
 
+// makeEarlier writes the tables that the service had before. Without room for them the service has none: its flows do not depend
+// on them as long as this balancer lives.
+func (c *change) makeEarlier(s *maps.Service) {
+	table := maps.EarlierTables(s.Spec, s.Slots)
+	if len(table) == 0 {
+		return
+	}
+	old := c.st.inForce[s.Spec.Name]
+	if old != nil && old.Earlier.Length == len(table) && slices.Equal(c.st.maglev.Of(old.Earlier), table) {
+		s.Earlier = old.Earlier
+		return
+	}
+	taken, err := c.st.maglev.Take("earlier Maglev tables", len(table))
+	if err != nil {
+		c.d.log.Warn("flows of another balancer do not keep their backends after this change", "event", "earlier_tables_dropped", "service", s.Spec.Name, "error", err)
+		return
+	}
+	s.Earlier = taken
+	c.onUndo(func() { c.st.maglev.Give(taken) })
+	copy(c.st.maglev.Of(taken), table)
+}
+
 // sameMaglev reports whether two services share their table, and what it stands for.
 func sameMaglev(a, b *maps.Service) bool {
-	return len(a.Spec.Maglev) == len(b.Spec.Maglev) && &a.Spec.Maglev[0] == &b.Spec.Maglev[0] && slices.Equal(a.Slots, b.Slots) &&
+	return len(a.Spec.Maglev) == len(b.Spec.Maglev) && len(b.Spec.Maglev) > 0 && &a.Spec.Maglev[0] == &b.Spec.Maglev[0] && slices.Equal(a.Slots, b.Slots) &&
 		slices.EqualFunc(a.Spec.Backends, b.Spec.Backends, func(a, b *lb.Backend) bool { return a.Action == b.Action })
 }
 
@@ -389,6 +412,9 @@ func (c *change) retire(old map[string]*maps.Service) {
 func (c *change) retireService(s, successor *maps.Service, used map[maps.Identity]bool) {
 	if successor == nil || successor.Maglev != s.Maglev {
 		c.st.maglev.Give(s.Maglev)
+	}
+	if successor == nil || successor.Earlier != s.Earlier {
+		c.st.maglev.Give(s.Earlier)
 	}
 	for _, r := range s.Owners {
 		c.st.owners.Give(r)

@@ -34,11 +34,13 @@ func (st *state) restore(t *maps.Tables, text *pins.Generation) error {
 func (st *state) restoreService(s *pins.Service) error {
 	a := &maps.Service{
 		Spec: s.Rebuild(), Number: s.Number, Maglev: maps.Range{Start: s.Maglev[0], Length: s.Maglev[1]},
+		Earlier: maps.Range{Start: s.Earlier[0], Length: s.Earlier[1]},
 	}
 	if s.Number == 0 || s.Number >= bpf.MaxServices || st.names[s.Number] != "" || !st.services.Restore(s.Name, s.Number) {
 		return fmt.Errorf("journal: service %q has number %d", s.Name, s.Number)
 	}
 	free := a.Maglev.Length == 0 || st.maglev.Reserve(a.Maglev)
+	free = free && (a.Earlier.Length == 0 || st.maglev.Reserve(a.Earlier))
 	for _, o := range s.Owners {
 		r := maps.Range{Start: o[0], Length: o[1]}
 		free = free && (r.Length == 0 || st.owners.Reserve(r))

@@ -39,7 +39,12 @@ func Compile(spec Spec, overrides *Overrides, caps Caps) (*Snapshot, error) {
 // take the lowest free slots, as with nfqlb's activate. A slot of a name that is gone is free. Nothing else depends on
 // previous, which is not changed; Maglev tables that would be the same are shared with it.
 func CompileAfter(previous *Snapshot, spec Spec, overrides *Overrides, caps Caps) (*Snapshot, error) {
-	c := compiler{caps: caps, overrides: overrides, previous: previous, before: map[string]*Service{}, vips: map[vipKey][]takenRange{}}
+	return CompileAt(Moment{}, previous, spec, overrides, caps)
+}
+
+// CompileAt is CompileAfter for a running balancer: the tables that previous had are kept for a time (Service.Generations).
+func CompileAt(moment Moment, previous *Snapshot, spec Spec, overrides *Overrides, caps Caps) (*Snapshot, error) {
+	c := compiler{caps: caps, overrides: overrides, previous: previous, now: moment.Now, history: moment.History, before: map[string]*Service{}, vips: map[vipKey][]takenRange{}}
 	if previous != nil {
 		for _, service := range previous.Services {
 			c.before[service.Name] = service
@@ -59,6 +64,8 @@ type compiler struct {
 	overrides  *Overrides
 	previous   *Snapshot           // nil: none
 	before     map[string]*Service // of it
+	now        time.Time           // zero: earlier tables are not kept
+	history    History
 	fileHash   Hash
 	fileMaglev int                     // slots of services that set no size of their own
 	vips       map[vipKey][]takenRange // key without port
@@ -101,6 +108,9 @@ func (c *compiler) compile(spec *Spec) (*Snapshot, error) {
 	snapshot.Services = c.services(spec)
 	if err := c.all(nil); err != nil {
 		return nil, err
+	}
+	for _, service := range snapshot.Services {
+		c.remember(snapshot, service)
 	}
 	snapshot.vips = newVIPIndex(snapshot.Services)
 	snapshot.outbound = c.endpoints

@@ -20,7 +20,7 @@ func (c *compiler) service(path string, spec *ServiceSpec) *Service {
 	// Each step checks keys of its own, whatever is wrong with the others. Backends are checked against mode and CIDs, if these are
 	// good, and against the VIPs that are.
 	whole := !c.keep(c.mode(path, spec, service))
-	for _, check := range []step{c.addresses, c.flows, c.hash, c.timeouts, c.snat, c.migration} {
+	for _, check := range []step{c.addresses, c.flows, c.hash, c.timeouts, c.snat, c.migration, c.generations} {
 		c.keep(check(path, spec, service))
 	}
 	whole = !c.keep(c.affinity(path, spec, service)) && whole

@@ -77,6 +77,9 @@ const (
 	ReasonConntrack
 	// ReasonMaglev forwards: a new flow or source, by the Maglev table.
 	ReasonMaglev
+	// ReasonEarlierTable forwards: a packet of an unknown flow, by the Maglev table before a change of the backends: another
+	// balancer has opened the flow (`generations`).
+	ReasonEarlierTable
 	// ReasonReply forwards: from a backend to its client, translated back.
 	ReasonReply
 	// ReasonICMPError forwards: an ICMP error, to the backend whose flow it quotes.
@@ -157,6 +160,7 @@ var reasonNames = [NumReasons]string{
 	ReasonCIDUnknown:        "cid_unknown",
 	ReasonConntrack:         "conntrack",
 	ReasonMaglev:            "maglev",
+	ReasonEarlierTable:      "earlier_table",
 	ReasonReply:             "reply",
 	ReasonICMPError:         "icmp_error",
 	ReasonICMPReply:         "icmp_reply",

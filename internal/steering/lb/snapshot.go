@@ -113,10 +113,15 @@ type Service struct {
 	NoBackendMark int64
 	// Maglev maps hash % len to an index in Backends. Empty when no backend takes new flows.
 	Maglev []int32
+	// Generations are the tables before Maglev that are still used, newest first; Earlier is what they say, nil: nothing.
+	Generations []Generation
+	Earlier     *Earlier
 
-	owners    []*owners // by layout of CID
-	stays     bool      // udp_migration: false
-	tableSize int
+	owners          []*owners // by layout of CID
+	stays           bool // udp_migration: false
+	tableSize       int
+	keepGenerations int
+	generationTime  time.Duration
 }
 
 // VIP is an address or prefix, a protocol and a port or port range that clients use.

@@ -107,7 +107,7 @@ func (e *Engine) aboutFlow(service *lb.Service, k flow.Key, now time.Duration) D
 	}
 	// Without an entry, the backend of the Maglev table is the best guess for the modes that may have no entry. An error
 	// opens no entry and counts against no rate.
-	if b := service.Select(e.hash(service, k)); b != nil && !b.Refuses() && service.Mode != lb.NAT {
+	if b, _ := service.SelectMidstream(e.hash(service, k), k.Proto); b != nil && !b.Refuses() && service.Mode != lb.NAT {
 		return e.forward(lb.ReasonICMPError, k, b, netip.AddrPort{}, false)
 	}
 	return verdict(lb.ReasonICMPUnknown, service, nil)

@@ -123,16 +123,30 @@ func (e *Engine) steer(service *lb.Service, k flow.Key, payload []byte, flags ui
 	if !enter && service.Mode == lb.NAT {
 		return verdict(lb.ReasonNewFlowRate, service, nil)
 	}
-	b := service.Select(e.hash(service, k))
+	b, reason := e.choose(service, k, flags, enter)
 	switch {
 	case b == nil:
 		return noBackend(lb.ReasonNoBackend, service)
 	case b.Refuses():
 		return refused(b)
 	case !enter:
-		return e.forward(reasonOr(unknown, lb.ReasonMaglev), k, b, netip.AddrPort{}, false)
+		return e.forward(reasonOr(unknown, reason), k, b, netip.AddrPort{}, false)
 	}
-	return e.enter(reasonOr(unknown, lb.ReasonMaglev), k, b, flags, now)
+	return e.enter(reasonOr(unknown, reason), k, b, flags, now)
+}
+
+// choose picks the backend of a flow without an entry. A packet that opens a connection goes by the present table, if it gets
+// an entry; one that gets none goes as the packets after it, which may not open one.
+func (e *Engine) choose(service *lb.Service, k flow.Key, flags uint8, enter bool) (*lb.Backend, lb.Reason) {
+	h := e.hash(service, k)
+	if enter && k.Proto == lb.TCP && opens(flags) {
+		return service.Select(h), lb.ReasonMaglev
+	}
+	b, earlier := service.SelectMidstream(h, k.Proto)
+	if earlier {
+		return b, lb.ReasonEarlierTable
+	}
+	return b, lb.ReasonMaglev
 }
 
 // replace steers a new connection on the ports of a closed one to b, which is not the backend of the old one. It takes over
@@ -180,7 +194,11 @@ func (e *Engine) byCID(service *lb.Service, k flow.Key, payload []byte, now time
 // needsEntry reports whether a flow without an entry, which a CID steers to b, gets one. It does if Maglev would steer
 // packets without a CID (also ICMP errors about the flow) elsewhere, and if new_flow_rate permits it.
 func (e *Engine) needsEntry(service *lb.Service, k flow.Key, b *lb.Backend, now time.Duration) bool {
-	return !service.Stateless && service.Select(e.hash(service, k)) != b && e.mayEnter(service, now)
+	if service.Stateless {
+		return false
+	}
+	other, _ := service.SelectMidstream(e.hash(service, k), k.Proto)
+	return other != b && e.mayEnter(service, now)
 }
 
 // enter opens the flow's conntrack entry and forwards. If the table is full of proven flows, only mode NAT drops the packet,

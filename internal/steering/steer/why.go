@@ -71,6 +71,8 @@ func (e *Engine) because(p *packet.Packet, k flow.Key, d Decision) string {
 		return "a conntrack entry of this flow exists"
 	case lb.ReasonMaglev:
 		return "a new flow: " + e.slot(d.Service, k)
+	case lb.ReasonEarlierTable:
+		return "a flow that another balancer has opened: " + e.slot(d.Service, k) + fmt.Sprintf(" now, and belonged to %s before the backends changed", d.Backend.Name)
 	case lb.ReasonEcho:
 		return "a ping: " + e.slot(d.Service, k)
 	case lb.ReasonReply:
@@ -148,9 +150,14 @@ func (e *Engine) slot(service *lb.Service, k flow.Key) string {
 	case k.Proto == flow.ProtoSCTP && service.SCTPHash == lb.SCTPPorts:
 		what = "its ports"
 	}
-	h := e.hash(service, k)
+	h, owner, size := e.hash(service, k), "no backend", len(service.Maglev)
+	if b := service.Select(h); b != nil {
+		owner = b.Name
+	} else {
+		size = len(service.Earlier.TCP)
+	}
 	return fmt.Sprintf("the hash of %s, %016x, is slot %d of %d in the Maglev table, which belongs to %s",
-		what, h, h%uint64(len(service.Maglev)), len(service.Maglev), service.Select(h).Name)
+		what, h, h%uint64(size), size, owner)
 }
 
 // matched returns the VIP of a service that covers a destination, written out.

@@ -13,7 +13,7 @@ const (
 	MaxRanges          = 64           // MAX_RANGES
 	MaxLayouts         = 4            // MAX_LAYOUTS
 	BucketSlots        = 4            // BUCKET_SLOTS
-	Reasons            = 32           // REASONS
+	Reasons            = 64           // REASONS
 	NoSlot             = 65535        // NO_SLOT
 	SlotDrop           = 65534        // SLOT_DROP
 	SlotReject         = 65533        // SLOT_REJECT

@@ -32,21 +32,24 @@ static __always_inline __u32 slot_of(const struct slot_line *c, __u32 i)
 	return c->slot[i & 3];
 }
 
-/* The slot that Maglev gives a flow, or NO_SLOT; then p->refused says whether it is
+/* The slot in an element of the tables, or NO_SLOT; then p->refused says whether it is
  * the share of a backend without a server. */
-static __always_inline __u32 maglev_slot(struct pkt *p, const struct service *service)
+static __always_inline __u32 slot_in(struct pkt *p, __u32 i)
 {
-	__u32 i, line, slot;
+	__u32 line = i >> 2, slot = slot_of(bpf_map_lookup_elem(&maglev, &line), i);
 
-	if (!service->maglev_size)
-		return NO_SLOT;
-	i = service->maglev + steering_hash(service, p) % service->maglev_size;
-	line = i >> 2;
-	slot = slot_of(bpf_map_lookup_elem(&maglev, &line), i);
 	if (slot < SLOT_REJECT)
 		return slot;
 	p->refused = NO_SLOT - slot;
 	return NO_SLOT;
+}
+
+/* The slot that Maglev gives a flow, or NO_SLOT. */
+static __always_inline __u32 maglev_slot(struct pkt *p, const struct service *service)
+{
+	if (!service->maglev_size)
+		return NO_SLOT;
+	return slot_in(p, service->maglev + steering_hash(service, p) % service->maglev_size);
 }
 
 __noinline __u32 maglev_select(struct pkt *p)
@@ -54,6 +57,43 @@ __noinline __u32 maglev_select(struct pkt *p)
 	const struct service *service = p ? service_at(p, p->service) : NULL;
 
 	return service ? maglev_slot(p, service) : NO_SLOT;
+}
+
+enum { BY_EARLIER = 1 << 16 }; /* above the slot that midstream_select returns */
+
+/* The slot of a packet without an entry that opens no connection: lb.Service.SelectMidstream. */
+__noinline __u32 midstream_select(struct pkt *p)
+{
+	const struct service *service = p ? service_at(p, p->service) : NULL;
+	__u32 i, now, before;
+
+	if (!service || !service->maglev_size)
+		return NO_SLOT;
+	i = steering_hash(service, p) % service->maglev_size;
+	now = slot_in(p, service->maglev + i);
+	if (!service->earlier)
+		return now;
+	i += service->earlier & ~3u;
+	if (p->key.proto != P_TCP)
+		i += (service->maglev_size + 3) & ~3u;
+	before = slot_in(p, i);
+	if (before == now || before == NO_SLOT)
+		return now;
+	p->refused = REFUSED_NOT;
+	return before | BY_EARLIER;
+}
+
+/* The slot of a flow without an entry, whose packet gets one or not: steer.Engine.choose. */
+static __always_inline __u32 choose(struct pkt *p, const struct service *service, bool enters, int *reason)
+{
+	__u32 found;
+
+	if (!service->earlier || (enters && p->kind == KIND_TCP && opens(p->tcp_flags)))
+		return maglev_slot(p, service);
+	found = midstream_select(p);
+	if (found & BY_EARLIER && *reason == REASON_MAGLEV)
+		*reason = REASON_EARLIER_TABLE;
+	return found & 0xffff;
 }
 
 static __always_inline __u32 owner_slot(const struct service *service, __u32 layout, __u32 owner)
@@ -108,7 +148,7 @@ __noinline int flow_start(struct pkt *p, int reason)
 	service = service_at(p, p->service);
 	if (service && service->maglev_size && snat_refuses(p, service))
 		return entered(p, REASON_SNAT_EXHAUSTED, reason); /* before the hash: a flood has many of them */
-	slot = service ? maglev_slot(p, service) : NO_SLOT;
+	slot = service ? choose(p, service, true, &reason) : NO_SLOT;
 	if (slot == NO_SLOT)
 		return REASON_NO_BACKEND;
 	p->slot = slot;
@@ -153,7 +193,7 @@ __noinline int cid_entry(struct pkt *p, __u32 owner)
 	if (!service)
 		return REASON_NO_BACKEND;
 	if (!flow_find_here(p, service)) {
-		if (maglev_select(p) == owner)
+		if ((midstream_select(p) & 0xffff) == owner)
 			checked_enter(p, owner);
 		else if (rate_enter(service, p->now))
 			return enter(p, owner, REASON_CID);
@@ -236,13 +276,13 @@ static __always_inline int steer_service(ctx_t *ctx, struct pkt *p, const struct
 	if (service->mode == MODE_NAT)
 		return rate_take(service, p->now) ? flow_start(p, fresh) : REASON_NEW_FLOW_RATE;
 	if (!rate_enter(service, p->now)) {
-		p->slot = maglev_slot(p, service);
+		p->slot = choose(p, service, false, &fresh);
 		return p->slot == NO_SLOT ? REASON_NO_BACKEND : fresh;
 	}
 	if (p->spare == NO_NUMBER)
 		return flow_start(p, fresh);
 	entry_soon(p->spare);
-	p->slot = maglev_slot(p, service);
+	p->slot = choose(p, service, true, &fresh);
 	if (p->slot == NO_SLOT)
 		return REASON_NO_BACKEND;
 	return flow_make_plain(p, service, p->tcp_flags) ? fresh : flow_start(p, fresh);
@@ -412,7 +452,7 @@ __noinline int steer_error(struct pkt *p)
 	if (flow_find(p, service))
 		return REASON_ICMP_ERROR;
 	if (service->mode != MODE_NAT && !params.front) {
-		slot = maglev_select(p);
+		slot = midstream_select(p) & 0xffff;
 		if (slot != NO_SLOT) {
 			p->slot = slot;
 			return REASON_ICMP_ERROR;

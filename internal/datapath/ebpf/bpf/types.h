@@ -31,6 +31,7 @@ enum reason {
 	REASON_CID_UNKNOWN,
 	REASON_CONNTRACK,
 	REASON_MAGLEV,
+	REASON_EARLIER_TABLE,
 	REASON_REPLY,
 	REASON_ICMP_ERROR,
 	REASON_ICMP_REPLY,
@@ -71,7 +72,7 @@ enum limits {
 	CHECKED_SETS = 1 << 16, /* flows whose entries were found right, two in a set */
 	SPARE_HOPS = 1024,     /* and while there are more: two for each CPU */
 	NAT_BACKEND_WORDS = 64,
-	REASONS = 32,          /* counters of one service */
+	REASONS = 64,          /* counters of one service */
 	HOLD_BYTES = 2048,     /* greatest frame held for its first fragment */
 	TRACE_BYTES = 192,     /* bytes of a packet in a trace event */
 };
@@ -214,7 +215,7 @@ struct service {
 	__u32 maglev, maglev_size;   /* first element and number of elements */
 	__u32 flow_cost;             /* ns of credit that a new flow costs; 0: no limit */
 	__u32 ttl_udp, ttl_opening, ttl_open, ttl_closing, ttl_sctp; /* ms; ~0 never */
-	__u32 mark;
+	__u32 earlier;               /* first element of lb.Service.Earlier (for TCP, then for the rest) + 1; 0: none */
 	__u16 id;                    /* stable number */
 	__u8 mode, tunnel, affinity;
 	__u8 down;

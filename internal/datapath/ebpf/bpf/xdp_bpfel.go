@@ -199,7 +199,7 @@ type Parameters struct {
 
 type ReasonCounts struct {
 	_        structs.HostLayout
-	ByReason [32]Count
+	ByReason [64]Count
 }
 
 type Service struct {
@@ -212,7 +212,7 @@ type Service struct {
 	TtlOpen        uint32
 	TtlClosing     uint32
 	TtlSctp        uint32
-	Mark           uint32
+	Earlier        uint32
 	Id             uint16
 	Mode           uint8
 	Tunnel         uint8

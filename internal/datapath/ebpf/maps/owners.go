@@ -10,8 +10,42 @@ const maxDense = 1<<16 - 1
 
 // MaglevTable is a service's table with slots for backends, or numbers that are no slot for those without a server.
 func MaglevTable(s *lb.Service, slots []uint16) []uint16 {
-	table := make([]uint16, len(s.Maglev))
-	for i, backend := range s.Maglev {
+	table := make([]uint16, TableSize(s))
+	if len(s.Maglev) == 0 { // earlier tables have backends, this one has none
+		for i := range table {
+			table[i] = bpf.NoSlot
+		}
+	}
+	writeSlots(table, s, s.Maglev, slots)
+	return table
+}
+
+// TableSize is the number of slots in each table of a service; 0: no table has a backend.
+func TableSize(s *lb.Service) int {
+	if s.Earlier != nil {
+		return len(s.Earlier.TCP)
+	}
+	return len(s.Maglev)
+}
+
+// EarlierTables are the tables of lb.Service.Earlier, one after the other, each from a multiple of four; nil: there are none.
+func EarlierTables(s *lb.Service, slots []uint16) []uint16 {
+	if s.Earlier == nil {
+		return nil
+	}
+	size := (len(s.Earlier.TCP) + 3) &^ 3
+	table := make([]uint16, 2*size)
+	writeSlots(table, s, s.Earlier.TCP, slots)
+	writeSlots(table[size:], s, s.Earlier.Other, slots)
+	return table
+}
+
+func writeSlots(table []uint16, s *lb.Service, owners []int32, slots []uint16) {
+	for i, backend := range owners {
+		if backend < 0 {
+			table[i] = bpf.NoSlot
+			continue
+		}
 		switch s.Backends[backend].Action {
 		case lb.ActDrop:
 			table[i] = bpf.SlotDrop
@@ -21,7 +55,6 @@ func MaglevTable(s *lb.Service, slots []uint16) []uint16 {
 			table[i] = slots[backend]
 		}
 	}
-	return table
 }
 
 // OwnerTable are the slots of a layout's owner ids: those up to maxDense by id, and the large ones apart. The table is never

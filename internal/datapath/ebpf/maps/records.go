@@ -17,6 +17,7 @@ type Service struct {
 	Number      uint16
 	Slots       []uint16 // by lb.Backend.Index
 	Maglev      Range
+	Earlier     Range          // lb.Service.Earlier
 	Owners      []Range        // by layout; empty where it shares the one of an earlier layout (lb.Service.OwnersLike)
 	LargeOwners []bpf.OwnerKey // owner ids beyond those that have an element
 }
@@ -27,13 +28,16 @@ func (t *Tables) ServiceRecord(a *Service, c Clock, outer4, outer6 netip.Addr, s
 	s := a.Spec
 	timeouts := s.Timeouts
 	r := bpf.Service{
-		Maglev: uint32(a.Maglev.Start), MaglevSize: uint32(len(s.Maglev)),
+		Maglev: uint32(a.Maglev.Start), MaglevSize: uint32(TableSize(s)),
 		TtlUdp: c.Ticks(timeouts.UDP), TtlOpening: c.Ticks(timeouts.TCPOpening),
 		TtlOpen: c.Ticks(timeouts.TCPEstablished), TtlClosing: c.Ticks(timeouts.TCPClosing),
 		TtlSctp: c.Ticks(timeouts.SCTP),
 		Id:      a.Number, Mode: uint8(s.Mode), Tunnel: uint8(s.Tunnel), Affinity: uint8(s.Affinity),
 		Down:   boolByte(s.Down),
 		Outer4: AddressWords(outer4)[3], Outer6: AddressWords(outer6),
+	}
+	if a.Earlier.Length > 0 {
+		r.Earlier = uint32(a.Earlier.Start) + 1
 	}
 	if s.NewFlowRate > 0 {
 		r.FlowCost = uint32(max(time.Second/time.Duration(s.NewFlowRate), 1))

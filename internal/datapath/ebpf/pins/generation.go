@@ -14,8 +14,8 @@ func GenerationOf(services map[string]*maps.Service) Generation {
 	for _, name := range slices.Sorted(stdmaps.Keys(services)) {
 		a := services[name]
 		s := Service{
-			Name: name, Number: a.Number, Mode: a.Spec.Mode, Size: len(a.Spec.Maglev),
-			Maglev: [2]int{a.Maglev.Start, a.Maglev.Length},
+			Name: name, Number: a.Number, Mode: a.Spec.Mode, Size: maps.TableSize(a.Spec),
+			Maglev: [2]int{a.Maglev.Start, a.Maglev.Length}, Earlier: [2]int{a.Earlier.Start, a.Earlier.Length},
 		}
 		for _, r := range a.Owners {
 			s.Owners = append(s.Owners, [2]int{r.Start, r.Length})

@@ -77,6 +77,7 @@ type Service struct {
 	Mode     lb.Mode   `json:"mode"`
 	Size     int       `json:"size"` // of the Maglev table
 	Maglev   [2]int    `json:"maglev"`
+	Earlier  [2]int    `json:"earlier,omitzero"`
 	Owners   [][2]int  `json:"owners"` // by layout
 	Backends []Backend `json:"backends"`
 }

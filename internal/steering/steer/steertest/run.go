@@ -87,6 +87,7 @@ type run struct {
 
 	spec       lb.Spec
 	overrides  *lb.Overrides
+	snapshot   *lb.Snapshot
 	generation uint64
 	now        time.Duration
 	sent       []sent // by the last in
@@ -229,10 +230,13 @@ func asMark(spec *lb.Spec) {
 // compile applies spec and overrides. What this data path cannot do skips the case.
 func (r *run) compile() {
 	r.t.Helper()
-	snapshot, err := lb.Compile(r.spec, r.overrides, r.traits.Caps)
+	// The wall clock goes as the clock of the steps, so that earlier tables are kept as in a running balancer.
+	moment := lb.Moment{Now: time.Unix(1, 0).Add(r.now)}
+	snapshot, err := lb.CompileAt(moment, r.snapshot, r.spec, r.overrides, r.traits.Caps)
 	if err != nil {
 		panic(refusal(err.Error()))
 	}
+	r.snapshot = snapshot
 	r.generation++
 	snapshot.Generation = r.generation
 	if err := r.path.Apply(snapshot); err != nil {
