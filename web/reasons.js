@@ -13,6 +13,7 @@ export const packetReasons = {
   cid_unknown: ["forward", "The connection id names no backend, or one that is down; conntrack or Maglev decided.", "If there are many, compare nodes and the layout with what the servers generate."],
   conntrack: ["forward", "A known flow."],
   maglev: ["forward", "A new flow or source, by the Maglev table."],
+  earlier_table: ["forward", "A packet of an unknown flow, by the Maglev table before a change of the backends: another balancer has opened the flow (generations)."],
   reply: ["forward", "From a backend to its client, translated back."],
   icmp_error: ["forward", "An ICMP error, to the backend whose flow it quotes."],
   icmp_reply: ["forward", "An ICMP error about a reply, or from behind a backend, to the client, translated back."],

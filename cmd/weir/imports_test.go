@@ -67,7 +67,7 @@ func mayImport() map[string]may {
 		"testbed/plot":       {},
 		"bench/fragsim":      {ours: "api/v1 steering/flow testbed/plot"},
 		// 4
-		"control":                    {ours: "api/v1 steering/lb steering/cid control/config control/health control/names control/owners control/tree metrics"},
+		"control":                    {ours: "api/v1 steering/lb steering/cid control/config control/health control/names control/owners control/tree metrics readfile"},
 		"control/tree":               {ours: "control/config", others: "github.com/goccy/go-yaml"},
 		"control/discovery":          {ours: "api/v1 readfile"},
 		"control/health":             {ours: "steering/lb metrics"},

@@ -47,6 +47,8 @@ type Options struct {
 	Watch owners.WatchFunc
 	// OwnersFile keeps what Query has learned for the process after this one; empty: nothing is kept.
 	OwnersFile string
+	// TablesFile keeps which Maglev tables services had, for the process after this one; empty: nothing is kept.
+	TablesFile string
 	// WriteBack: each run-time change is written to the file.
 	WriteBack bool
 	// Lookup resolves the hosts of backends; nil: the system's resolver.
@@ -59,6 +61,7 @@ type Options struct {
 
 // Loop owns the spec, the overrides and the applied snapshot of one data path. All methods are safe for concurrent use.
 type Loop struct {
+<<<<<<< HEAD
 	datapath  Datapath
 	log       *slog.Logger
 	probe     health.ProbeFunc
@@ -72,24 +75,42 @@ type Loop struct {
 	applied   atomic.Pointer[lb.Snapshot]
 	changed   chan struct{} // capacity 1: the applied snapshot changed, probes must follow
 	answers   chan struct{} // Run sends on it to whoever waits in Respond
+=======
+	datapath   Datapath
+	log        *slog.Logger
+	probe      health.ProbeFunc
+	query      owners.QueryFunc
+	watch      owners.WatchFunc
+	kept       string // Options.OwnersFile
+	source     func() v1.ConfigSource
+	announce   func() *v1.AnnounceStatus
+	writeBack  bool // Options.WriteBack
+	applied    atomic.Pointer[lb.Snapshot]
+	changed    chan struct{} // capacity 1: the applied snapshot changed, probes must follow
+	tables     chan struct{} // capacity 1: likewise, for runExpiry
+	tablesFile string        // Options.TablesFile
+	answers    chan struct{} // Run sends on it to whoever waits in Respond
+>>>>>>> bc76af98 (Earlier tables outlive a restart and end with their time; what they save, measured)
 
-	mu        sync.Mutex // guards the rest, and serialises Compile and Apply
-	spec      *lb.Spec
-	document  *config.Document
-	doc       documentState
-	overrides *lb.Overrides
-	appliedAt time.Time
-	revision  string // of the document that spec came from; empty: it was built in code
-	failure   error  // of the last configuration; stays until one succeeds
-	failedAt  time.Time
-	refusal   error // of the last override; stays until one succeeds
-	reloads   uint64
-	failures  uint64
-	applyTime metrics.Histogram
-	prober    *health.Prober   // nil: not running
-	follower  *owners.Follower // likewise
-	memory    owners.Memory    // of the process before this one
-	news      chan struct{}    // closed and replaced when what Applied returns changes
+	mu         sync.Mutex // guards the rest, and serialises Compile and Apply
+	spec       *lb.Spec
+	document   *config.Document
+	doc        documentState
+	overrides  *lb.Overrides
+	appliedAt  time.Time
+	revision   string // of the document that spec came from; empty: it was built in code
+	failure    error  // of the last configuration; stays until one succeeds
+	failedAt   time.Time
+	refusal    error // of the last override; stays until one succeeds
+	reloads    uint64
+	failures   uint64
+	applyTime  metrics.Histogram
+	prober     *health.Prober   // nil: not running
+	follower   *owners.Follower // likewise
+	history    lb.History       // likewise
+	tablesKept []byte           // what TablesFile holds
+	memory     owners.Memory    // of the process before this one
+	news       chan struct{}    // closed and replaced when what Applied returns changes
 }
 
 // New returns a loop without configuration. It does not call the data path yet.
@@ -101,6 +122,7 @@ func New(datapath Datapath, options Options) *Loop {
 		query:    options.Query,
 		watch:    options.Watch,
 		kept:     options.OwnersFile,
+		tables:   make(chan struct{}, 1), tablesFile: options.TablesFile,
 		source:   options.Source,
 		announce: options.Announce,
 		doc:      documentState{events: newEvents()},
@@ -111,6 +133,7 @@ func New(datapath Datapath, options Options) *Loop {
 	l.writeBack = options.WriteBack
 	l.names = names.New(names.Options{Lookup: options.Lookup, MaxAddresses: lb.MaxHostAddresses, Log: l.log})
 	l.recall()
+	l.recallTables()
 	return l
 }
 
@@ -207,7 +230,7 @@ func (l *Loop) putLocked(spec lb.Spec, document *config.Document) error {
 // compileLocked compiles and numbers the next snapshot.
 func (l *Loop) compileLocked(spec lb.Spec, document *config.Document, overrides *lb.Overrides) (*lb.Snapshot, error) {
 	last := l.applied.Load()
-	snapshot, err := lb.CompileAfter(last, spec, overrides, l.datapath.Caps())
+	snapshot, err := lb.CompileAt(lb.Moment{Now: time.Now(), History: l.history}, last, spec, overrides, l.datapath.Caps())
 	if err != nil {
 		return nil, Locate(err, document)
 	}
@@ -237,9 +260,12 @@ func (l *Loop) applyLocked(spec lb.Spec, document *config.Document, overrides *l
 	l.appliedAt = time.Now()
 	l.applyTime.Observe(l.appliedAt.Sub(started))
 	l.newsLocked()
-	select {
-	case l.changed <- struct{}{}:
-	default:
+	l.keepTablesLocked(snapshot)
+	for _, follower := range []chan struct{}{l.changed, l.tables} {
+		select {
+		case follower <- struct{}{}:
+		default:
+		}
 	}
 	return nil
 }
@@ -335,6 +361,7 @@ func (l *Loop) Run(ctx context.Context, file *config.File, seen []byte) error {
 	defer cancel()
 	var group sync.WaitGroup
 	group.Go(func() { l.runQueries(ctx) })
+	group.Go(func() { l.runExpiry(ctx) })
 	defer group.Wait()
 	defer cancel()
 	if file == nil {

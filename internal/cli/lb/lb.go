@@ -50,7 +50,7 @@ func newLBRunCommand() *cobra.Command {
 	var kernel ebpfFlags
 	var queues nfqueueFlags
 	var source sourceFlags
-	var ownersFile string
+	var ownersFile, tablesFile string
 	cmd := &cobra.Command{
 		Use:   "run FILE",
 		Short: "Run the load balancer of a configuration file",
@@ -83,7 +83,10 @@ With --datapath nfqueue, packets that iptables rules hand to netfilter queues ge
 			if !cmd.Flags().Changed("owners-state") {
 				ownersFile = flags.AdminFile(".owners")
 			}
-			return runLB(cmd.Context(), file.Path, datapath, ownersFile, &source, &kernel, &queues, flags, log)
+			if !cmd.Flags().Changed("tables-state") {
+				tablesFile = flags.AdminFile(".tables")
+			}
+			return runLB(cmd.Context(), file.Path, datapath, ownersFile, tablesFile, &source, &kernel, &queues, flags, log)
 		},
 	}
 	file.Add(cmd, " (YAML; see weir check)")
@@ -92,13 +95,15 @@ With --datapath nfqueue, packets that iptables rules hand to netfilter queues ge
 	cmd.Flags().StringVar(&datapath, "datapath", "udp", "what carries the packets: ebpf, nfqueue or udp")
 	cmd.Flags().StringVar(&ownersFile, "owners-state", "", "file that keeps which node of a CoAP cluster has which sessions, for a restart while the nodes do not answer; empty for none (default: the socket of --admin with .owners instead of .sock)")
 	cli.CompleteFlag(cmd, "owners-state", cli.FilesOf("owners"))
+	cmd.Flags().StringVar(&tablesFile, "tables-state", "", "file that keeps the recent lists of backends, so that earlier Maglev tables outlive a restart (generations); empty for none (default: the socket of --admin with .tables instead of .sock)")
+	cli.CompleteFlag(cmd, "tables-state", cli.FilesOf("tables"))
 	kernel.add(cmd)
 	queues.add(cmd)
 	flags.Add(cmd, cli.LBPart())
 	return cmd
 }
 
-func runLB(ctx context.Context, path, datapath, ownersFile string, source *sourceFlags, kernel *ebpfFlags, queues *nfqueueFlags, flags cli.ServeFlags, log *slog.Logger) (err error) {
+func runLB(ctx context.Context, path, datapath, ownersFile, tablesFile string, source *sourceFlags, kernel *ebpfFlags, queues *nfqueueFlags, flags cli.ServeFlags, log *slog.Logger) (err error) {
 	var loop *control.Loop // set before the data path runs
 	from, err := source.open(path, log)
 	if err != nil {
@@ -112,7 +117,7 @@ func runLB(ctx context.Context, path, datapath, ownersFile string, source *sourc
 	defer func() { balancer.close(err, log) }()
 	announcer := newAnnouncer(&loop, balancer, log)
 	loop = control.New(balancer.datapath, control.Options{
-		Log: log, Query: balancing.QueryNode, Watch: balancing.WatchNode, OwnersFile: ownersFile, Source: from.status(), Announce: announcer.Status, WriteBack: source.write,
+		Log: log, Query: balancing.QueryNode, Watch: balancing.WatchNode, OwnersFile: ownersFile, TablesFile: tablesFile, Source: from.status(), Announce: announcer.Status, WriteBack: source.write,
 	})
 	if err := from.first(loop); err != nil {
 		return err
