@@ -61,26 +61,12 @@ type Options struct {
 
 // Loop owns the spec, the overrides and the applied snapshot of one data path. All methods are safe for concurrent use.
 type Loop struct {
-<<<<<<< HEAD
-	datapath  Datapath
-	log       *slog.Logger
-	probe     health.ProbeFunc
-	query     owners.QueryFunc
-	watch     owners.WatchFunc
-	names     *names.Set
-	kept      string // Options.OwnersFile
-	source    func() v1.ConfigSource
-	announce  func() *v1.AnnounceStatus
-	writeBack bool // Options.WriteBack
-	applied   atomic.Pointer[lb.Snapshot]
-	changed   chan struct{} // capacity 1: the applied snapshot changed, probes must follow
-	answers   chan struct{} // Run sends on it to whoever waits in Respond
-=======
 	datapath   Datapath
 	log        *slog.Logger
 	probe      health.ProbeFunc
 	query      owners.QueryFunc
 	watch      owners.WatchFunc
+	names      *names.Set
 	kept       string // Options.OwnersFile
 	source     func() v1.ConfigSource
 	announce   func() *v1.AnnounceStatus
@@ -90,7 +76,6 @@ type Loop struct {
 	tables     chan struct{} // capacity 1: likewise, for runExpiry
 	tablesFile string        // Options.TablesFile
 	answers    chan struct{} // Run sends on it to whoever waits in Respond
->>>>>>> bc76af98 (Earlier tables outlive a restart and end with their time; what they save, measured)
 
 	mu         sync.Mutex // guards the rest, and serialises Compile and Apply
 	spec       *lb.Spec
