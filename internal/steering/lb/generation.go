@@ -36,8 +36,8 @@ type Generation struct {
 //	TCP    a packet that opens no connection goes by the newest earlier table that says otherwise than the present one and
 //	       whose backend lives (up or draining); one that opens a connection goes by the present table.
 //	Other  no packet says that it is the first of a flow. All packets in a slot whose owner before and owner now both take
-//	       new flows in both tables stay with the owner before; other slots change at once, so that a new backend gets
-//	       flows and a draining one gets none.
+//	       new flows, with the same weights in both tables, stay with the owner before; other slots change at once, so
+//	       that a new backend gets flows, a draining one gets none, and a new weight counts.
 type Earlier struct {
 	TCP, Other []int32
 }
@@ -228,12 +228,13 @@ func (s *Service) earlier() *Earlier {
 // merge writes into e where a generation has another living backend than the present table.
 func (s *Service) merge(e *Earlier, present []int32, g *Generation) {
 	owner := make([]int32, len(g.Backends)) // index in Backends of s, or -1 for one that is gone or down
-	had := make([]bool, len(s.Backends))    // which of s took new flows in g
+	same := make([]bool, len(s.Backends))   // which of s took new flows in g with the weight that it has now
 	for i, share := range g.Backends {
 		owner[i] = -1
 		if at := slices.IndexFunc(s.Backends, func(b *Backend) bool { return b.Name == share.Name }); at >= 0 {
-			had[at] = share.Weight > 0
-			if b := s.Backends[at]; b.State != Down && !b.Refuses() {
+			b := s.Backends[at]
+			same[at] = b.TakesNew() && b.Weight == share.Weight
+			if b.State != Down && !b.Refuses() {
 				owner[i] = int32(at)
 			}
 		}
@@ -244,7 +245,7 @@ func (s *Service) merge(e *Earlier, present []int32, g *Generation) {
 			continue
 		}
 		e.TCP[slot] = was
-		if is >= 0 && had[is] && s.Backends[was].TakesNew() {
+		if is >= 0 && same[is] && same[was] {
 			e.Other[slot] = was
 		}
 	}
