@@ -118,7 +118,7 @@ type Service struct {
 	Earlier     *Earlier
 
 	owners          []*owners // by layout of CID
-	stays           bool // udp_migration: false
+	stays           bool      // udp_migration: false
 	tableSize       int
 	keepGenerations int
 	generationTime  time.Duration
