@@ -1,5 +1,6 @@
 // What a load balancer shows: `weir lb run` and `weir nat`.
 import { bytes, bytesPerSecond, column, element, figure, known, percent, perSecond, seconds, setText, textColumn, unknown, whole } from "./dom.js";
+import { Announcements } from "./announce.js";
 import { SortedTable } from "./table.js";
 
 const rowsShown = 300;
@@ -10,6 +11,7 @@ export class Balancer {
   constructor(page) {
     this.services = servicesTable(page.region("services", "Services"));
     this.backends = this.backendsTable(page);
+    this.announcements = new Announcements(page);
     this.flows = new Flows(page);
     this.paths = ["/flows"];
   }
@@ -61,6 +63,7 @@ export class Balancer {
     }));
     this.showBackends();
     this.services.update(services.map((s) => serviceRow(s, metrics, this.rows)));
+    this.announcements.update(status.announce);
     if (answers["/flows"]) this.flows.update(answers["/flows"]);
   }
 
@@ -93,6 +96,7 @@ export class Balancer {
       if (s.state === "down") found.push(["bad", `Service ${s.name} is down by an override: weir lb undrain ${s.name}`]);
       if (s.state === "fail_open") found.push(["warn", `Service ${s.name}: all probes fail, so they are ignored. Look at the probe: ${s.health || ""}`]);
     }
+    found.push(...this.announcements.findings(status.announce));
     const out = this.rows.filter((r) => r.state !== "up");
     for (const r of out.slice(0, 10)) found.push(["warn", `Backend ${r.name} of ${r.service} is ${r.state}: ${r.override || "as configured"}`]);
     if (out.length > 10) found.push(["warn", out.length - 10 + " more backends take no new flows"]);

@@ -19,6 +19,18 @@ export class Server {
       textColumn("state", (r) => r.state, { state: (r) => stateOf[r.state] }), textColumn("link", (r) => (r.state === "self" ? "" : r.secured ? "DTLS" : "not secured")),
       column("newest message", (r) => (r.silent_s > 0 ? r.silent_s : null), seconds, { hint: "how long ago" }),
     ], [0, false], null);
+    this.sharesPlace = page.section("sessions", "Sessions of the nodes");
+    this.shares = new SortedTable(page.scroll(this.sharesPlace, "Sessions of the nodes"), "", [
+      textColumn("node", (r) => r.name), textColumn("state", (r) => r.state, { state: (r) => (r.state === "serves" ? "" : "warn") }), column("sessions", (r) => r.sessions, whole),
+      column("on their way", (r) => r.transit, whole), column("moved out", (r) => r.out, whole), column("moved in", (r) => r.in, whole), column("lost", (r) => r.lost, whole, { hint: "dropped while they moved" }),
+      textColumn("copies at", (r) => r.buddy), column("without a copy", (r) => r.behind, whole, { hint: "sessions of which the other node has no copy yet" }),
+      column("copies of others", (r) => r.copies, whole), column("taken over", (r) => r.takenOver, whole),
+    ], [0, false], null);
+    this.shardsPlace = page.section("shards", "Shards that have moved");
+    this.shards = new SortedTable(page.scroll(this.shardsPlace, "Shards that have moved", "tall"), "", [
+      textColumn("shard", (r) => String(r.shard), { hint: "node id in the connection ids" }), textColumn("seen by", (r) => r.by), textColumn("owner", (r) => String(r.owner), { state: (r) => (r.down ? "bad" : "") }),
+      column("version", (r) => r.version, whole),
+    ], [0, false], null);
     this.paths = [];
   }
 
@@ -36,6 +48,14 @@ export class Server {
     const nodes = status.listeners.flatMap((l) => (l.nodes || []).map((n) => ({ ...n, key: l.uri + " " + n.management, name: n.id === undefined ? "?" : String(n.id), by: String(l.node_id), off: n.state === "down" })));
     this.place.hidden = nodes.length === 0;
     this.nodes.update(nodes);
+    const shares = status.listeners.filter((l) => l.moves || l.replication).map(sharesOf);
+    this.sharesPlace.hidden = shares.length === 0;
+    this.shares.update(shares);
+    this.rows = status.listeners.flatMap((l) => (l.moves?.owners || []).map((o) => ({
+      ...o, key: l.uri + " " + o.shard, by: String(l.node_id), down: (l.nodes || []).some((n) => n.id === o.owner && n.state === "down"),
+    })));
+    this.shardsPlace.hidden = this.rows.length === 0;
+    this.shards.update(this.rows);
   }
 
   cards({ status, metrics }) {
@@ -56,7 +76,10 @@ export class Server {
     const found = [];
     if (status.credentials?.error) found.push(["bad", "Keys and certificates were not taken over: " + status.credentials.error]);
     if (status.discovery?.error) found.push(["warn", "The API server does not answer, the latest Pods count: " + status.discovery.error]);
+    for (const r of this.rows) if (r.down) found.push(["bad", `Shard ${r.shard} is at node ${r.owner}, which is down, as node ${r.by} sees it: its sessions are not served.`]);
     for (const l of status.listeners) {
+      if (l.moves?.cause) found.push(["bad", `Node ${l.node_id}: sessions could not be moved: ${l.moves.cause}`]);
+      if (l.replication?.store_error) found.push(["warn", `Node ${l.node_id}: the store in which nodes agree (${l.replication.store}) does not answer: ${l.replication.store_error}`]);
       if (l.moves?.draining) found.push(["warn", `Node ${l.node_id} drains: its sessions move to other nodes.`]);
       if (l.replication?.alone) found.push(["warn", `Node ${l.node_id}: no other node has copies of its sessions, so a crash loses them.`]);
       for (const n of l.nodes || []) if (n.state === "down") found.push(["bad", `Node ${n.id ?? n.management} is down, as node ${l.node_id} sees it.`]);
@@ -68,4 +91,13 @@ export class Server {
   headline({ status }) {
     return `${whole(status.listeners.reduce((n, l) => n + l.engine.sessions, 0))} sessions, ${status.listeners.length} listeners`;
   }
+}
+
+function sharesOf(l) {
+  const m = l.moves || {}, c = l.replication || {};
+  return {
+    key: l.uri, name: String(l.node_id), state: m.drained ? "drained" : m.draining ? "drains" : m.to !== undefined ? "moves to " + m.to : "serves", sessions: m.sessions ?? l.engine.sessions,
+    transit: m.transit, out: m.moved_out, in: m.moved_in, lost: m.moved_lost, buddy: l.replication ? (c.buddy === undefined ? "no node" : "node " + c.buddy) : "", behind: c.behind, copies: c.copies,
+    takenOver: c.taken_over, off: Boolean(m.drained),
+  };
 }

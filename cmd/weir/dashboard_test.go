@@ -33,6 +33,8 @@ func TestObservability(t *testing.T) {
 	t.Run("keyboard", func(t *testing.T) { keyboardPath(t, b) })
 	t.Run("gateway", func(t *testing.T) { o.gatewayPage(t, b) })
 	t.Run("nodes", func(t *testing.T) { o.nodesPage(t, b) })
+	t.Run("announcements", func(t *testing.T) { announcementsPage(t, b) })
+	t.Run("shards", func(t *testing.T) { shardsPage(t, b) })
 	if notes := b.Notes(); len(notes) > 0 {
 		t.Errorf("the browser says: %q", notes)
 	}
@@ -72,20 +74,7 @@ func (o *observed) common(t *testing.T, b *clitest.Page, part string) {
 	for _, e := range answerOf[v1.EventList](t, o, part, "/events").Events {
 		b.Await(fmt.Sprintf(`[...document.querySelectorAll("#events tbody tr")].some((r) => r.children[2].textContent === %q && r.children[3].textContent === %q)`, e.Name, e.Message))
 	}
-	for _, scheme := range []string{"light", "dark"} {
-		for _, width := range []int{420, 1300} {
-			b.Look(width, scheme)
-			b.Shot(fmt.Sprintf("%s-%d-%s", part, width, scheme))
-			var wide int
-			if b.Evaluate("document.scrollingElement.scrollWidth", &wide); wide > width {
-				t.Errorf("at %d px the page is %d px wide", width, wide)
-			}
-		}
-		if pale := b.PaleTexts(); len(pale) > 0 {
-			t.Errorf("%s: contrast below 4.5: %q", scheme, pale)
-		}
-	}
-	b.Look(1300, "light")
+	narrow(t, b, part)
 	b.CheckNames(map[string]int{"banner": 1, "navigation": 1, "main": 1, "contentinfo": 1, "heading": 6, "region": 6, "table": 3, "columnheader": 10})
 	var violations []string
 	if b.Evaluate("violations", &violations); len(violations) > 0 {
@@ -113,6 +102,12 @@ func (o *observed) balancerPage(t *testing.T, b *clitest.Page) {
 	}
 	b.Await(`document.getElementById("findings").textContent.includes("Backend b2 of s is down")`)
 	b.Await(`parseFloat(document.querySelector("#backends tbody tr").children[7].textContent) > 0`) // packets per second
+	neighbour := status.Announce.BGP.Neighbours[0].Address
+	shows(b, "neighbours", neighbour)
+	shows(b, "findings", "BGP neighbour "+neighbour+": ")
+	for _, p := range status.Announce.Prefixes {
+		shows(b, "prefixes", p.Prefix+p.State)
+	}
 	flows := answerOf[v1.FlowList](t, o, "lb", "/flows?limit=100")
 	shown := cells(b, "flows")
 	for _, f := range flows.Flows {

@@ -57,6 +57,11 @@ func boards() []board {
 			{"Share of new flows", "percentunit", []query{sumBy("backend", "weir_backend_share")}},
 			{"Backends up", "short", []query{sumBy("service", "weir_backend_up")}},
 			{"Flows", "short", []query{sumBy("table", "weir_table_entries")}},
+			{"BGP sessions established", "short", []query{sumBy("neighbour", "weir_announce_bgp_established")}},
+			{"Prefixes announced", "short", []query{sumBy("prefix", "weir_announce_prefix")}},
+			{"Virtual routers active", "short", []query{sumBy("vrid", "weir_announce_vrrp_active")}},
+			{"Changes of virtual routers", "ops", []query{rateBy("state", "weir_announce_vrrp_transitions_total")}},
+			{"Round trip of health probes", "s", quantiles("weir_probe_duration_seconds")},
 			{"Configuration applied in", "s", quantiles("weir_apply_duration_seconds")},
 		}, []string{"Every part", "Load balancer", "Data paths", "Data path ebpf", "Data path nfqueue", "Data path udp and weir nat", "Tunnel endpoint"}},
 		{"coap", "Weir: CoAP nodes", []panel{

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -28,7 +29,7 @@ func observe(t *testing.T) *observed {
 	o := &observed{processes: map[string]*clitest.Process{}, at: map[string]string{}}
 	free, echo := clitest.FreeAddresses(t, 8), []string{clitest.UDPEcho(t), clitest.UDPEcho(t)}
 	file := filepath.Join(t.TempDir(), "weir.yaml")
-	clitest.Must(t, os.WriteFile(file, []byte(clitest.LBConfig(free[0], echo[0], echo[1], free[1])), 0o600))
+	clitest.Must(t, os.WriteFile(file, []byte(announcing(t)+clitest.LBConfig(free[0], echo[0], echo[1], free[1])), 0o600))
 	o.start(t, "lb", "lb", "run", "-c", file, "--datapath", "udp", "--log", "json")
 	o.start(t, "coap", "coap", "server", "--listen", free[2], "--dtls-cluster", free[3]+";"+free[4]+";1,"+free[5]+";"+free[6]+";2", "--workers", "1")
 	host, _, _ := net.SplitHostPort(free[7])
@@ -51,6 +52,15 @@ func observe(t *testing.T) *observed {
 		return contains(list, `"event": "backend_silent"`)
 	})
 	return o
+}
+
+// announcing is a configuration that announces to a router that is not there.
+func announcing(t *testing.T) string {
+	router := clitest.FreeTCP(t)
+	return fmt.Sprintf(`hash_key: 00112233445566778899aabbccddeeff
+announce:
+  bgp: {as: 64512, router_id: 192.0.2.11, report_after: 1s, neighbours: [{address: %s, port: %d, as: 64513}]}
+`, router.Addr(), router.Port())
 }
 
 // start starts a part, and a proxy over TCP in front of its socket, as ssh -L is one.

@@ -41,6 +41,14 @@ func alertCases() []alertCase {
 			map[string]string{`weir_backend_up{service="s",backend="x"}`: "0x100", `weir_backend_up{service="s",backend="y"}`: "1x100"},
 		},
 		simple("WeirProbesIgnored", 60, `weir_service_fail_open{service="s"}`, "1x100", "0x100"),
+		simple("WeirBGPSessionDown", 60, `weir_announce_bgp_established{neighbour="n"}`, "0x100", "1x100"),
+		{
+			"WeirPrefixWithdrawn", 60,
+			map[string]string{`weir_announce_prefix{job="weir",instance="a",prefix="p"}`: "0x100", "weir_announce_serving" + of: "1x100"},
+			map[string]string{`weir_announce_prefix{job="weir",instance="a",prefix="p"}`: "0x100", "weir_announce_serving" + of: "0x100"},
+		},
+		simple("WeirAnnouncementProblem", 60, `weir_announce_vrrp_problem{vrid="1"}`, "1x100", "0x100"),
+		simple("WeirVirtualRouterFlaps", 120, `weir_announce_vrrp_transitions_total{vrid="1",state="active"}`, "0+1x100", "0+1x3 3x100"),
 		{
 			"WeirFlowTableNearlyFull", 300,
 			map[string]string{`weir_table_entries{table="flows"}`: "95x100", `weir_table_size{table="flows"}`: "100x100"},

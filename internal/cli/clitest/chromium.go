@@ -203,6 +203,7 @@ func (b *Page) Press(key string) {
 func (b *Page) Look(width int, scheme string) {
 	b.t.Helper()
 	b.Call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false}, nil)
+	b.Call("Emulation.setScrollbarsHidden", map[string]any{"hidden": true}, nil)
 	b.Call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 	b.Evaluate("new Promise((ok) => requestAnimationFrame(() => requestAnimationFrame(() => ok(true))))", nil)
 }
