@@ -128,7 +128,8 @@ func TestLBRunFromSource(t *testing.T) {
 	next("generation 2", func(a v1.Applied) bool { return a.Generation == 2 })
 	for text, want := range map[string]string{
 		"services: [{name: x}]": "services[0].vips: the service \"x\" has no VIP",
-		spec(two) + "  cid: {protocols: [dtls12], layouts: [{length: 6, owner: {bits: 8}}]}\n  cluster: {token_file: /etc/shadow}\n": "names no files of this machine",
+		spec(two) + "  cid: {protocols: [dtls12], layouts: [{length: 6, owner: {bits: 8}}]}\n  cluster: {token_file: /etc/shadow}\n":                  "names no files of this machine",
+		spec(two) + "announce: {bgp: {as: 64512, router_id: 10.0.0.1, neighbours: [{address: 10.0.0.254, as: 64513, password_file: /etc/shadow}]}}\n": "announce.bgp.neighbours[0].password_file: a configuration from a server names no files of this machine; remove it, and write password_env",
 	} {
 		if err := server.set(text, "a"); !errors.Is(err, discovery.ErrRefused) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

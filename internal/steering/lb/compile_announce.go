@@ -178,6 +178,8 @@ func neighbour(path string, s *NeighbourSpec, b *BGP, addresses []netip.Prefix) 
 		return n, wrong(path+".password_env", "write the name of an environment variable, such as BGP_PASSWORD", "%q is no name of a variable", s.PasswordEnv)
 	case n.TTLSecurity && n.Multihop > 0:
 		return n, wrong(path+".ttl_security", "remove one of them", "TTL security is for neighbours on the same network, and multihop for others")
+	case b.Prepends > 0 && n.AS == b.AS:
+		return n, wrong("announce.bgp.prepends", "remove it, and write a lower local_preference", "neighbour %s is in the own AS %d: it refuses a path with that number as a loop", n.Address, b.AS)
 	case n.Multihop > 0 && n.AS == b.AS:
 		return n, wrong(path+".multihop", "remove it", "a neighbour of the own AS %d may be on any network", b.AS)
 	case n.BFD.Multiplier > 0 && n.Multihop > 0:

@@ -29,7 +29,7 @@ type BGPSpec struct {
 	NextHop4   netip.Addr      `yaml:"next_hop4" default:"this end of the session"` // next hop of IPv4 prefixes
 	NextHop6   netip.Addr      `yaml:"next_hop6" default:"this end of the session"` // next hop of IPv6 prefixes; over IPv4 sessions it is needed
 	Neighbours []NeighbourSpec `yaml:"neighbours" bounds:"1 to 64"`                 // routers
-	Prepends   int             `yaml:"prepends" default:"0" range:"0 to 16"`        // how often the own AS is added to the path, to be preferred less
+	Prepends   int             `yaml:"prepends" default:"0" range:"0 to 16"`        // how often the own AS is added to the path, to be preferred less; for neighbours of other ASes
 	// Communities: 64512:100, the large 64512:1:2, or a name: no-export, no-advertise, no-peer, accept-own, blackhole, graceful-shutdown.
 	Communities []Community `yaml:"communities" default:"none" bounds:"at most 32"`
 	// LocalPreference: for neighbours of the own AS.

@@ -22,7 +22,7 @@ func Password(n *lb.Neighbour) (string, error) {
 	case n.PasswordFile != "":
 		text, err := readfile.Read(n.PasswordFile, 4096)
 		if err != nil {
-			return "", fmt.Errorf("password_file: %w", err)
+			return "", fmt.Errorf("read the password of neighbour %s: %w", n.Address, err)
 		}
 		password = strings.TrimRight(string(text), "\r\n")
 	case n.PasswordEnv != "":
