@@ -57,7 +57,7 @@ func TestEveryCommandBlockRunsOrSaysWhyNot(t *testing.T) {
 func TestRootDocsRun(t *testing.T) {
 	clitest.TakesSeconds(t)
 	netlabtest.Root(t)
-	netlabtest.Tools(t, "unshare", "ip", "jq", "curl", "tcpdump", "iptables", "iperf", "ethtool", "turnserver", "socat", "openssl", "wrk", "nft")
+	netlabtest.Tools(t, "unshare", "ip", "jq", "curl", "tcpdump", "hping3", "iptables", "iperf", "ethtool", "turnserver", "socat", "openssl", "wrk", "nft")
 	for _, page := range pages(t) {
 		var steps []docStep
 		for _, block := range readBlocks(t, page) {

@@ -156,6 +156,9 @@ func runLB(ctx context.Context, path, datapath, ownersFile, tablesFile string, s
 
 // close ends the data path of a run that ended with err.
 func (b *balancer) close(err error, log *slog.Logger) {
+	if err == nil {
+		log.Info("the balancer ends as requested") // a log without this record before a start tells of a crash
+	}
 	end := b.datapath.Close
 	if err != nil && b.abandon != nil {
 		end = b.abandon
