@@ -76,8 +76,10 @@ func announcementsPage(t *testing.T, b *clitest.Page) {
 			{Address: "192.0.2.254", AS: 4200000001, State: "active", Since: since, Problem: "no session for 1h0m0s: compare the password", Losses: 3, BFD: "down"},
 		}},
 		VRRP: []v1.VirtualRouter{
-			{Interface: "eth0", ID: 5, Family: "ipv4", State: "active", Since: since, Priority: 200, Addresses: []string{"198.51.100.1"}, Entered: map[string]uint64{"active": 17},
-				Problem: "198.51.100.9 is active, too", Peer: &v1.VirtualRouterPeer{Address: "198.51.100.9", Priority: 100}},
+			{
+				Interface: "eth0", ID: 5, Family: "ipv4", State: "active", Since: since, Priority: 200, Addresses: []string{"198.51.100.1"}, Entered: map[string]uint64{"active": 17},
+				Problem: "198.51.100.9 is active, too", Peer: &v1.VirtualRouterPeer{Address: "198.51.100.9", Priority: 100},
+			},
 			{Interface: "eth1", ID: 6, Family: "ipv6", State: "down", Since: since, Priority: 100, Reason: "the interface is gone", Addresses: []string{"2001:db8::5"}},
 		},
 	}}}))
