@@ -170,7 +170,7 @@ func differ(t *testing.T, w *world, hook attach.Hook, seed uint64, frames int) e
 	var now time.Duration
 	for i := range frames {
 		if i%1500 == 1499 {
-			if snapshot, err = lb.Compile(specs[g.r.IntN(2)], g.overrides(), caps); err != nil {
+			if snapshot, err = lb.CompileAt(lb.Moment{Now: time.Now()}, snapshot, specs[g.r.IntN(2)], g.overrides(), caps); err != nil {
 				return err
 			}
 			snapshot.Generation = uint64(i)
