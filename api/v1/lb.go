@@ -33,6 +33,8 @@ type BalancerStatus struct {
 	Names []DNSName `json:"names,omitempty"`
 	// Announce is what is announced of the addresses. Absent: the configuration announces nothing.
 	Announce *AnnounceStatus `json:"announce,omitempty" metric:""`
+	// Sync is how the state of translated flows is shared with other balancers. Absent: the configuration has no peers.
+	Sync *SyncStatus `json:"sync,omitempty" metric:""`
 }
 
 // Applied is a line of the answer of POST /applied: which configuration the data path has applied. There is one now, one at each change,

@@ -77,6 +77,7 @@ func mayImport() map[string]may {
 		"control/announce/holder":    {ours: "api/v1 control/announce control/announce/neighbour control/announce/vrrp steering/lb", others: "github.com/vishvananda/"},
 		"control/announce/neighbour": {pure: true},
 		"control/announce/vrrp":      {pure: true},
+		"control/redundancy":         {ours: "api/v1 readfile steering/flow steering/lb"},
 		"control/owners":             {ours: "api/v1 steering/lb readfile"},
 		"control/nfqlb":              {ours: "steering/lb control control/config"},
 		// 5

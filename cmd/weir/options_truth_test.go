@@ -52,6 +52,8 @@ var optionKinds = []optionKind{
 				"services": [{"name": "s", "vips": [{"address": "192.0.2.1", "protocol": "tcp", "port": 80}], "backends": [{"name": "a", "address": "10.0.0.1"}]}]}`,
 			`{"announce": {"vrrp": [{"interface": "eth0", "vrid": 51, "preempt": true}]}, "services": [{"name": "s",
 				"vips": [{"address": "192.0.2.1", "protocol": "tcp", "port": 80}], "backends": [{"name": "a", "address": "10.0.0.1"}]}]}`,
+			`{"sync": {"listen": "10.0.0.1:8477", "peers": ["10.0.0.2:8477"], "key_env": "K"}, "services": [{"name": "s",
+				"vips": [{"address": "192.0.2.1", "protocol": "tcp", "port": 80}], "backends": [{"name": "a", "address": "10.0.0.1"}]}]}`,
 			`{"tier": {"self": "one", "members": [{"name": "one", "mark": 11}, {"name": "two", "mark": 12}]}, "services": [{"name": "s", "mode": "mark",
 				"flows": [{"name": "f", "protocols": ["sctp"], "destinations": ["192.0.2.1"]}], "backends": [{"name": "a", "mark": 21}]}]}`,
 			`{"services": [{"name": "s", "mode": "l3dsr", "vips": [{"address": "192.0.2.1", "protocol": "udp", "port": 443}], "health": {"type": "udp", "port": 443},

@@ -57,6 +57,8 @@ type Options struct {
 	Source func() v1.ConfigSource
 	// Announce is what is announced; nil: there is nothing that could.
 	Announce func() *v1.AnnounceStatus
+	// Sync is how the state of flows is shared; nil: the data path cannot.
+	Sync func() *v1.SyncStatus
 }
 
 // Loop owns the spec, the overrides and the applied snapshot of one data path. All methods are safe for concurrent use.
@@ -70,6 +72,7 @@ type Loop struct {
 	kept       string // Options.OwnersFile
 	source     func() v1.ConfigSource
 	announce   func() *v1.AnnounceStatus
+	sync       func() *v1.SyncStatus
 	writeBack  bool // Options.WriteBack
 	applied    atomic.Pointer[lb.Snapshot]
 	changed    chan struct{} // capacity 1: the applied snapshot changed, probes must follow
@@ -110,6 +113,7 @@ func New(datapath Datapath, options Options) *Loop {
 		tables:   make(chan struct{}, 1), tablesFile: options.TablesFile,
 		source:   options.Source,
 		announce: options.Announce,
+		sync:     options.Sync,
 		doc:      documentState{events: newEvents()},
 		news:     make(chan struct{}),
 		changed:  make(chan struct{}, 1),
@@ -390,9 +394,13 @@ func (l *Loop) Status() v1.BalancerStatus {
 	if l.announce != nil {
 		announced = l.announce()
 	}
+	var shared *v1.SyncStatus
+	if l.sync != nil {
+		shared = l.sync()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := v1.BalancerStatus{Announce: announced, AppliedAt: l.appliedAt, Reloads: l.reloads, Failures: l.failures, Revision: l.revision, Datapath: l.datapath.Caps().Name}
+	s := v1.BalancerStatus{Announce: announced, Sync: shared, AppliedAt: l.appliedAt, Reloads: l.reloads, Failures: l.failures, Revision: l.revision, Datapath: l.datapath.Caps().Name}
 	switch {
 	case l.failure != nil:
 		failedAt := l.failedAt

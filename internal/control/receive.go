@@ -33,6 +33,9 @@ func (l *Loop) Receive(name string, text []byte) (generation uint64, err error) 
 			}
 		}
 	}
+	if spec.Sync != nil && spec.Sync.KeyFile != "" {
+		return 0, l.failLocked(document.Errorf("sync.key_file", "a configuration from a server names no files of this machine; remove it, and write key_env"))
+	}
 	if err := l.reloadLocked(spec, document); err != nil {
 		return 0, err
 	}

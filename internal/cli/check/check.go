@@ -20,6 +20,7 @@ import (
 	"github.com/weir-lb/weir/internal/control/announce"
 	"github.com/weir-lb/weir/internal/control/announce/bgp"
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/control/redundancy"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
@@ -224,7 +225,22 @@ func checkText(result *checkResult, caps lb.Caps) error {
 	for _, route := range announce.Decide(snapshot, announce.Node{}) {
 		result.Announce = append(result.Announce, route.Prefix.String())
 	}
-	return checkPasswords(snapshot.Announce, document, result)
+	return errors.Join(checkPasswords(snapshot.Announce, document, result), checkSyncKey(snapshot.Sync, document, result))
+}
+
+// checkSyncKey reads the key that balancers share. The environment of weir lb run may be another one than that of weir check.
+func checkSyncKey(settings *lb.Sync, document *config.Document, result *checkResult) error {
+	if settings == nil {
+		return nil
+	}
+	_, err := redundancy.Key(settings)
+	if err != nil && settings.KeyFile != "" {
+		return document.Errorf("sync.key_file", "%v", err)
+	}
+	if err != nil {
+		result.Warnings = append(result.Warnings, fmt.Sprintf("sync.key_env: %v", err))
+	}
+	return nil
 }
 
 // checkPasswords reads the passwords of BGP neighbours. The environment of weir lb run may be another one than that of weir check.

@@ -19,15 +19,16 @@ import (
 	"github.com/weir-lb/weir/internal/control/announce"
 	"github.com/weir-lb/weir/internal/control/announce/bgp"
 	"github.com/weir-lb/weir/internal/control/announce/holder"
+	"github.com/weir-lb/weir/internal/control/redundancy"
 	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
 // newAnnouncer returns what announces the addresses of a loop, which is set before it runs.
-func newAnnouncer(loop **control.Loop, balancer *balancer, log *slog.Logger) *announce.Announcer {
+func newAnnouncer(loop **control.Loop, balancer *balancer, incomplete func() string, log *slog.Logger) *announce.Announcer {
 	return announce.New(announce.Options{
-		Log: log, Detached: balancer.detached, Drivers: []announce.Driver{bgp.New(log), holder.New(log)},
+		Log: log, Detached: balancer.detached, Incomplete: incomplete, Drivers: []announce.Driver{bgp.New(log), holder.New(log)},
 		Applied: func() (*lb.Snapshot, <-chan struct{}) {
 			_, changed := (*loop).Applied()
 			return (*loop).Snapshot(), changed
@@ -43,10 +44,12 @@ func checkVRRP(s *lb.Snapshot) error {
 	return privilege.Check(privilege.LBRunVRRP)
 }
 
-// announcing runs a data path as configured does, and announces while it runs.
-func announcing(announcer *announce.Announcer, loop *control.Loop, run func(context.Context) error) func(context.Context) error {
+// announcing runs a data path as configured does, announces while it runs, and shares the state of its flows.
+func announcing(announcer *announce.Announcer, shared *redundancy.Sync, loop *control.Loop, run func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
-		return configured(loop, func(ctx context.Context) error { return announcer.Serve(ctx, run) })(ctx)
+		return configured(loop, func(ctx context.Context) error {
+			return announcer.Serve(ctx, func(ctx context.Context) error { return sharing(ctx, shared, run) })
+		})(ctx)
 	}
 }
 

@@ -48,6 +48,9 @@ func unwell(status *v1.BalancerStatus) error {
 	if status.Error != "" {
 		return fmt.Errorf("the last change was refused: %s", status.Error)
 	}
+	if err := unwellSync(status.Sync); err != nil {
+		return err
+	}
 	if err := unwellAnnouncements(status.Announce); err != nil {
 		return err
 	}

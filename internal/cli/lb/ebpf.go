@@ -95,6 +95,7 @@ func openEBPF(flags *ebpfFlags, log *slog.Logger) (*balancer, error) {
 	}
 	return &balancer{
 		datapath: datapath,
+		table:    datapath,
 		abandon:  datapath.Abandon,
 		stop:     flags.stop(log),
 		respond:  datapath.Respond,

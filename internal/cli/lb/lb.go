@@ -14,6 +14,8 @@ import (
 	"github.com/weir-lb/weir/internal/cli/balancing"
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/control/announce"
+	"github.com/weir-lb/weir/internal/control/redundancy"
 	"github.com/weir-lb/weir/internal/datapath/doctor"
 	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/steering/lb"
@@ -115,9 +117,11 @@ func runLB(ctx context.Context, path, datapath, ownersFile, tablesFile string, s
 		return err
 	}
 	defer func() { balancer.close(err, log) }()
-	announcer := newAnnouncer(&loop, balancer, log)
+	var announcer *announce.Announcer
+	shared := newSync(&loop, balancer, func() { announcer.Check() }, log)
+	announcer = newAnnouncer(&loop, balancer, shared.Incomplete, log)
 	loop = control.New(balancer.datapath, control.Options{
-		Log: log, Query: balancing.QueryNode, Watch: balancing.WatchNode, OwnersFile: ownersFile, TablesFile: tablesFile, Source: from.status(), Announce: announcer.Status, WriteBack: source.write,
+		Log: log, Query: balancing.QueryNode, Watch: balancing.WatchNode, OwnersFile: ownersFile, TablesFile: tablesFile, Source: from.status(), Announce: announcer.Status, Sync: shared.Status, WriteBack: source.write,
 	})
 	if err := from.first(loop); err != nil {
 		return err
@@ -151,7 +155,7 @@ func runLB(ctx context.Context, path, datapath, ownersFile, tablesFile string, s
 			balancer.respond(ctx)
 		}
 	}
-	return cli.Serve(ctx, flags, log, adminConfig, from.reload, announcing(announcer, loop, balancer.datapath.Run), from.run, cli.Notify(log, alive))
+	return cli.Serve(ctx, flags, log, adminConfig, from.reload, announcing(announcer, shared, loop, balancer.datapath.Run), from.run, cli.Notify(log, alive))
 }
 
 // close ends the data path of a run that ended with err.
@@ -207,6 +211,7 @@ type balancer struct {
 	respond  func(context.Context) // returns when the goroutines that do the work have answered
 	flows    func(snapshot *lb.Snapshot, yield func(v1.Flow) bool)
 	console  func(*control.Loop) func(ctx context.Context, in io.Reader, out io.Writer) error
+	table    redundancy.Table                                                                          // whose flows can be shared; nil: they cannot
 	abandon  func() error                                                                              // Close for a start that failed; nil: Close
 	stop     func() error                                                                              // after Close, removes what outlives the process; nil: that stays
 	status   func(v1.BalancerStatus) any                                                               // adds what the data path knows; nil: nothing

@@ -26,6 +26,10 @@ func Balancer(w io.Writer, status *v1.LBStatus) error {
 		fmt.Fprintln(table)
 		announced(table, status.Announce)
 	}
+	if status.Sync != nil {
+		fmt.Fprintln(table)
+		shared(table, status.Sync)
+	}
 	for i := range status.Services {
 		if s := &status.Services[i]; s.Cluster != nil {
 			clusterOwners(table, s)

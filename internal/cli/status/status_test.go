@@ -43,6 +43,10 @@ func TestBalancerGolden(t *testing.T) {
 		for i := range status.Announce.BGP.Neighbours {
 			status.Announce.BGP.Neighbours[i].Since = time.Now()
 		}
+		now := time.Now()
+		for i := range status.Sync.Peers {
+			status.Sync.Peers[i].Out.Since, status.Sync.Peers[i].In.Since = &now, &now
+		}
 		if err := Balancer(&out, &status); err != nil {
 			t.Fatal(err)
 		}

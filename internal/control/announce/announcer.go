@@ -32,7 +32,9 @@ type Options struct {
 	Applied func() (*lb.Snapshot, <-chan struct{})
 	// Detached returns why an attached data path does not forward; nil, or "": it does.
 	Detached func() string
-	Drivers  []Driver
+	// Incomplete returns why addresses are not announced yet after the start; nil, or "": they may be.
+	Incomplete func() string
+	Drivers    []Driver
 }
 
 const (
@@ -81,6 +83,9 @@ func (a *Announcer) SetWithdrawn(withdrawn bool) {
 	a.mu.Unlock()
 	a.poke()
 }
+
+// Check decides again, as after a change of what Detached or Incomplete say.
+func (a *Announcer) Check() { a.poke() }
 
 func (a *Announcer) poke() {
 	select {
@@ -193,6 +198,9 @@ func (a *Announcer) apply(snapshot *lb.Snapshot) bool {
 	a.mu.Unlock()
 	if node.Detached == "" && a.options.Detached != nil {
 		node.Detached = a.options.Detached()
+	}
+	if a.options.Incomplete != nil {
+		node.Incomplete = a.options.Incomplete()
 	}
 	var settings *lb.Announce
 	if snapshot != nil {

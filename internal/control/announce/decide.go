@@ -35,6 +35,8 @@ func (s State) String() string {
 type Node struct {
 	Phase    Phase
 	Detached string // why the data path does not forward; empty: it does
+	// Incomplete is why this balancer, just started, must not take addresses yet; empty: it may.
+	Incomplete string
 }
 
 // Route is the decision on one prefix.
@@ -95,6 +97,8 @@ func state(services []*lb.Service, settings *lb.Announce, node Node) (State, str
 	switch {
 	case node.Detached != "":
 		return Withdrawn, node.Detached
+	case node.Incomplete != "":
+		return Withdrawn, node.Incomplete
 	case node.Phase == Gone:
 		return Withdrawn, "this balancer is withdrawn"
 	}

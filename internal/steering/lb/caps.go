@@ -22,6 +22,8 @@ type Caps struct {
 	HoldFragments bool
 	// Flows: services may have flow rules in addition to VIPs; this includes the spec's promiscuous_ping.
 	Flows bool
+	// Sync: the state of translated flows can be given to other balancers.
+	Sync bool
 	// Tier: fragments can be handed to another balancer of the tier.
 	Tier bool
 	// ReservedMarks: packets without backend or service can pass with a fwmark.
@@ -59,6 +61,6 @@ func AllCaps() Caps {
 		Prefixes: true, PortRanges: true,
 		IPv4: true, IPv6: true,
 		CrossFamily: true, SNAT: true, Outbound: true, HoldFragments: true,
-		Flows: true, Tier: true, ReservedMarks: true, Reject: true, SCTPPorts: true, Stateless: true, NFQLB: true,
+		Flows: true, Sync: true, Tier: true, ReservedMarks: true, Reject: true, SCTPPorts: true, Stateless: true, NFQLB: true,
 	}
 }

@@ -123,6 +123,9 @@ func (c *compiler) compile(spec *Spec) (*Snapshot, error) {
 	if err := c.announce(spec, snapshot); err != nil {
 		return nil, err
 	}
+	if err := c.sync(spec, snapshot); err != nil {
+		return nil, err
+	}
 	return snapshot, nil
 }
 

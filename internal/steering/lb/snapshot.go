@@ -25,6 +25,7 @@ type Snapshot struct {
 	// NoServiceMark is the fwmark of packets of no service; DropMark drops them, 0 lets them pass as they came.
 	NoServiceMark int64
 	Announce      *Announce // nil: addresses are not announced
+	Sync          *Sync     // nil: no other balancer has the state of flows
 
 	rules    ruleIndex
 	vips     vipIndex

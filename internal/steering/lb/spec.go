@@ -30,6 +30,8 @@ type Spec struct {
 	PromiscuousPing bool `yaml:"promiscuous_ping" default:"false"`
 	// Announce: who learns that the addresses of services are at this balancer.
 	Announce *AnnounceSpec `yaml:"announce" default:"none"`
+	// Sync: other balancers have the state of translated flows too, so that these survive a failover; data path ebpf.
+	Sync     *SyncSpec     `yaml:"sync" default:"none"`
 	Services []ServiceSpec `yaml:"services" bounds:"at most 1024 services"` // what is balanced; [] for nothing
 }
 
