@@ -60,7 +60,11 @@ func newSyncLab(t *testing.T) *syncLab {
 	key := filepath.Join(t.TempDir(), "key")
 	clitest.Must(t, os.WriteFile(key, []byte(strings.Repeat("0123456789abcdef", 4)+"\n"), 0o600))
 	for i := range s.lbs {
-		s.lbs[i] = newKernelLB(t, s.lab.Namespace(fmt.Sprintf("lb%d", i+1)), "tcx", "eth0", fmt.Sprintf(syncFile, 11+i, 12-i, key))
+		file := fmt.Sprintf(syncFile, 11+i, 12-i, key)
+		if i == 1 { // by another hash, flows get other backends and source ports unless their state has come
+			file = strings.Replace(file, "hash_key: 0011", "hash_key: ff11", 1)
+		}
+		s.lbs[i] = newKernelLB(t, s.lab.Namespace(fmt.Sprintf("lb%d", i+1)), "tcx", "eth0", file)
 	}
 	for _, k := range s.lbs {
 		k.until("the link to the peer", func(s *v1.LBStatus) bool {
