@@ -347,9 +347,7 @@ func (p *packaged) upgrade() {
 	if kept := p.run("cat", "/etc/weir/lb.yaml"); !strings.Contains(kept, "port: 7003") {
 		p.t.Errorf("the upgrade has replaced the configuration:\n%s", kept)
 	}
-	if n := p.sessions(); n != packageSessions {
-		p.t.Errorf("%d sessions after the upgrade", n)
-	}
+	netlabtest.Eventually(p.t, "all sessions are there after the upgrade", func() bool { return p.sessions() == packageSessions }, errOut.String)
 	var result struct{ Stats map[string]float64 }
 	if err := errors.Join(load.Wait(), json.Unmarshal(out.Bytes(), &result)); err != nil {
 		p.t.Errorf("load: %v\n%s\n%s", err, errOut.String(), out.String())

@@ -153,6 +153,8 @@ func (f *ServeFlags) AdminFile(ending string) string {
 		if socket, unix = strings.CutPrefix(f.admin, "unix:"); !unix {
 			return ""
 		}
+	} else {
+		_ = ownDirectory(f.directory) // files may be written before the socket is there, where an error is told
 	}
 	return strings.TrimSuffix(socket, ".sock") + ending
 }

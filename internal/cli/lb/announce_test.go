@@ -193,10 +193,11 @@ func announcingLB(t *testing.T, lab *netlab.Lab, number int, password, graceful 
 // lastLogged is the time of the last line with that text after it.
 func (k *kernelLB) lastLogged(text string) time.Time {
 	k.t.Helper()
-	lines := regexp.MustCompile(`time=(\S+) `+regexp.QuoteMeta(text)).FindAllStringSubmatch(k.out.String(), -1)
-	if len(lines) == 0 {
-		k.t.Fatalf("no line with %s", text)
-	}
+	var lines [][]string
+	netlabtest.Eventually(k.t, "a line with "+text, func() bool { // it may still be in the pipe
+		lines = regexp.MustCompile(`time=(\S+) `+regexp.QuoteMeta(text)).FindAllStringSubmatch(k.out.String(), -1)
+		return len(lines) > 0
+	})
 	at, err := time.Parse(time.RFC3339Nano, lines[len(lines)-1][1])
 	clitest.Must(k.t, err)
 	return at

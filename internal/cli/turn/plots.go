@@ -18,7 +18,8 @@ func plots() []history.Plot {
 // authPlots are what the history of the authentication service shows.
 func authPlots() []history.Plot {
 	return []history.Plot{{Title: "Requests for credentials", Rate: true, Lines: []history.Source{
-		{Metric: "weir_turn_auth_issued_total", Name: "answered"}, {Metric: "weir_turn_auth_refused_total", Name: "without the key"},
+		{Metric: "weir_turn_auth_issued_total", Name: "answered"},
+		{Metric: "weir_turn_auth_refused_total", Name: "without the key"},
 		{Metric: "weir_turn_auth_wrong_total", Name: "wrong parameter"},
 	}}}
 }
