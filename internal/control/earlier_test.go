@@ -16,6 +16,7 @@ maglev_size: 251
 services:
 - name: pool
   mode: l2dsr
+  generations: 2
   generation_time: 1m
   vips: [{address: 192.0.2.1, protocol: tcp, port: 443}]
   backends:

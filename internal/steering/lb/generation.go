@@ -8,7 +8,7 @@ import (
 
 // Defaults and bounds of earlier Maglev tables.
 const (
-	defaultGenerations    = 2
+	defaultGenerations    = 0
 	maxGenerations        = 4
 	defaultGenerationTime = 5 * time.Minute
 )

@@ -70,8 +70,8 @@ type ServiceSpec struct {
 	Backends   []BackendSpec `yaml:"backends" bounds:"at most 4096"`         // who answers
 	MaglevSize int           `yaml:"maglev_size" default:"that of the file"` // slots of this service
 	// Generations: how many earlier Maglev tables are kept after a change of backends, so that flows of another balancer, which
-	// has failed, keep their backend; 0 keeps none, which is the default with snat, with conntrack: false and with hash nfqlb.
-	Generations *int `yaml:"generations" default:"2" range:"0 to 4"`
+	// has failed, keep their backend; not with snat, conntrack: false or hash nfqlb.
+	Generations *int `yaml:"generations" default:"0" range:"0 to 4"`
 	// GenerationTime: how long an earlier table is used; about as long as a connection lives.
 	GenerationTime time.Duration `yaml:"generation_time" default:"5m" range:"1s to 24h"`
 	// UDPMigration: flows of a backend that probes report as down move to others at once; false: they stay, and only new flows
