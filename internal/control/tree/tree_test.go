@@ -186,7 +186,7 @@ func TestRewriteExamples(t *testing.T) {
 	}
 }
 
-// A configuration that is written anew reads as the same.
+// A configuration that is rewritten reads as the same.
 func TestYAMLReadsAsItself(t *testing.T) {
 	for _, root := range []any{read(t, commented), changed(t, read(t, commented), "merge", "/services/dns", `{"health": {"type": "udp", "send": "null"}, "cid": {"protocols": ["quic"], "layouts": [{"length": 8, "owner": {"bits": 8}, "nodes": {"a": [1, 2]}}]}}`)} {
 		if again := read(t, string(tree.YAML(shape(), root))); !tree.Equal(again, root) {

@@ -10,7 +10,7 @@
 // an advertisement of priority 0, so that a backup takes over after its skew time.
 //
 // Hold address puts the addresses on the interface, with a lifetime that the router renews: after a kill -9 the kernel removes them by
-// itself, while the addresses of other VRRP programs stay and answer beside the new holder. They are deprecated, so the machine does not
+// itself, while the addresses of other VRRP programs stay, and answer as well as the new holder does. They are deprecated, so the machine does not
 // choose them as a source, and have an own protocol number (IFA_PROTO), by which a start finds what was left.
 //
 // Hold arp leaves the interface as it is and answers ARP requests and neighbour solicitations itself: for data paths that

@@ -35,7 +35,7 @@ func (h *Holder) Apply(settings *lb.Announce, routes []announce.Route) error {
 	want := map[key]*wanted{}
 	if settings != nil {
 		for i := range settings.VRRP {
-			wish(want, &settings.VRRP[i], routes, settings.RequireAll)
+			addWanted(want, &settings.VRRP[i], routes, settings.RequireAll)
 		}
 	}
 	h.mu.Lock()
@@ -58,8 +58,8 @@ func (h *Holder) Apply(settings *lb.Announce, routes []announce.Route) error {
 	return nil
 }
 
-// wish adds the routers of an instance.
-func wish(want map[key]*wanted, s *lb.VRRP, routes []announce.Route, all bool) {
+// addWanted adds the routers of an instance.
+func addWanted(want map[key]*wanted, s *lb.VRRP, routes []announce.Route, all bool) {
 	idle := ""
 	if reason, serves := serves(s.Addresses, routes, all); !serves {
 		idle = reason

@@ -31,7 +31,7 @@ func TestRoutersTakePartWhileTheyCanServe(t *testing.T) {
 		{"no route", nil, false, "no service has these addresses"},
 	} {
 		want := map[key]*wanted{}
-		wish(want, settings, c.routes, c.all)
+		addWanted(want, settings, c.routes, c.all)
 		four, six := want[key{device: "eth0", id: 1}], want[key{device: "eth0", id: 1, is6: true}]
 		if len(want) != 2 || four == nil || six == nil || len(four.addresses) != 1 || len(six.addresses) != 2 {
 			t.Fatalf("%s: routers %+v", c.name, want)
