@@ -189,11 +189,8 @@ func treeOf(t *testing.T, root string) map[string]bool {
 	return paths
 }
 
-// The load during the upgrade of the package: DTLS sessions.
-const (
-	packageSessions = 1000
-	packageRequests = 12 // of each
-)
+// packageSessions are the DTLS sessions during the upgrade of the package, each with a request per second.
+const packageSessions = 1000
 
 // traces is what an installation must not leave.
 const traces = "ls -R /etc/weir /run/weir /var/lib/weir /sys/fs/bpf /usr/bin/weir /usr/share/doc/weir /usr/lib/systemd/system/weir* 2>&1; " +
@@ -204,7 +201,7 @@ const traces = "ls -R /etc/weir /run/weir /var/lib/weir /sys/fs/bpf /usr/bin/wei
 func TestRootPackageUnderSystemd(t *testing.T) {
 	clitest.TakesSeconds(t)
 	netlabtest.Root(t)
-	netlabtest.Tools(t, "dpkg", "curl", "ps")
+	netlabtest.Tools(t, "dpkg", "curl", "ps", "pkill")
 	dir, weir := t.TempDir(), netlabtest.Weir(t)
 	deb := func(version string) string {
 		return makePackages(t, t.TempDir(), weir, version, "-formats", "deb", "-compression", "none")[0]
@@ -329,7 +326,7 @@ func (p *packaged) watchdog() {
 // upgrade installs the second version under load.
 func (p *packaged) upgrade() {
 	p.t.Helper()
-	load := p.Command("weir", "coap", "bench", "coaps://127.0.0.1:5684/benchmark", "--clients", strconv.Itoa(packageSessions), "--interval", "1s", "--requests", strconv.Itoa(packageRequests), "--json", "-q")
+	load := p.Command("weir", "coap", "bench", "coaps://127.0.0.1:5684/benchmark", "--clients", strconv.Itoa(packageSessions), "--interval", "1s", "--duration", "10m", "--json", "-q")
 	var out, errOut bytes.Buffer
 	load.Stdout, load.Stderr = &out, &errOut
 	clitest.Must(p.t, clitest.StartChild(load))
@@ -348,11 +345,12 @@ func (p *packaged) upgrade() {
 		p.t.Errorf("the upgrade has replaced the configuration:\n%s", kept)
 	}
 	netlabtest.Eventually(p.t, "all sessions are there after the upgrade", func() bool { return p.sessions() == packageSessions }, errOut.String)
+	p.run("pkill", "-INT", "-f", "weir coap bench")
 	var result struct{ Stats map[string]float64 }
 	if err := errors.Join(load.Wait(), json.Unmarshal(out.Bytes(), &result)); err != nil {
 		p.t.Errorf("load: %v\n%s\n%s", err, errOut.String(), out.String())
 	}
-	if s := result.Stats; s["requests"] != packageRequests*packageSessions || s["lost"] != 0 || s["rehandshakes"] != 0 || s["handshakes"] != packageSessions {
+	if s := result.Stats; s["requests"] < packageSessions || s["lost"] != 0 || s["rehandshakes"] != 0 || s["handshakes"] != packageSessions {
 		p.t.Errorf("load: %v", s)
 	}
 }
