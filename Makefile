@@ -67,8 +67,9 @@ build: ## bin/weir: one static, stripped program
 image: ## bin/weir-image.tar: a container image (OCI archive) for amd64 and arm64, made without a container engine, and its SBOM, bin/weir-*.spdx.json
 	@.ci/deps go
 	for arch in amd64 arm64; do CGO_ENABLED=0 GOARCH=$$arch $(GO) build -trimpath -buildvcs=$(VCS) -ldflags "-s -w" -o bin/weir-$$arch ./cmd/weir; done
-	$(GO) run -C tools/deploy . image -binaries amd64=$(CURDIR)/bin/weir-amd64,arm64=$(CURDIR)/bin/weir-arm64 -o $(CURDIR)/bin/weir-image.tar
-	for arch in amd64 arm64; do $(GO) run -C tools/deploy . sbom -binary $(CURDIR)/bin/weir-$$arch -architecture $$arch > bin/weir-$$arch.spdx.json; done
+	$(GO) run ./.ci/licences -spdx bin/licences.json >/dev/null
+	$(GO) run -C tools/deploy . image -binaries amd64=$(CURDIR)/bin/weir-amd64,arm64=$(CURDIR)/bin/weir-arm64 -licences $(CURDIR)/bin/licences.json -o $(CURDIR)/bin/weir-image.tar
+	for arch in amd64 arm64; do $(GO) run -C tools/deploy . sbom -binary $(CURDIR)/bin/weir-$$arch -architecture $$arch -licences $(CURDIR)/bin/licences.json > bin/weir-$$arch.spdx.json; done
 
 dist: ## bin/dist, a release: programs, deb and rpm, image, completions, manual pages, SBOM, SHA256SUMS; the same commit gives the same bytes
 	@.ci/deps go

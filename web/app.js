@@ -1,5 +1,5 @@
 // The page of a running part: it finds out which one it is and what it serves, and shows that every two seconds. See web.go.
-import { $, element, setText, showCards } from "./dom.js";
+import { $, counted, element, setText, showCards } from "./dom.js";
 import { Balancer } from "./balancer.js";
 import { Server } from "./coap.js";
 import { Drops, dropCard } from "./drops.js";
@@ -7,11 +7,14 @@ import { Events } from "./events.js";
 import { Explorer } from "./explorer.js";
 import { LastHour } from "./history.js";
 import { Metrics } from "./metrics.js";
+import { Credentials, Operator, TunnelEnd } from "./small.js";
 import { Gateway } from "./turn.js";
 
 const period = 2000, historyPeriod = 10000;
-const parts = { lb: [Balancer, "load balancer"], nat: [Balancer, "UDP NAT"], coap: [Server, "CoAP server"], turn: [Gateway, "TURN gateway"] };
-const names = { decap: "tunnel endpoint", "turn-auth": "TURN credentials", operator: "operator" };
+const parts = {
+  lb: [Balancer, "load balancer"], nat: [Balancer, "UDP NAT"], coap: [Server, "CoAP server"], turn: [Gateway, "TURN gateway"],
+  operator: [Operator, "operator"], "turn-auth": [Credentials, "TURN credentials"], decap: [TunnelEnd, "tunnel endpoint"],
+};
 
 let timer = 0, wake = null;
 
@@ -68,7 +71,7 @@ class Dashboard {
     this.served = new Set(paths);
     this.metrics = new Metrics();
     this.lastHistory = -Infinity;
-    const [Part, title] = parts[name] || [null, names[name] || name || "weir"];
+    const [Part, title] = parts[name] || [null, name || "weir"];
     setText($("title"), "weir " + (title === "weir" ? "" : title));
     document.title = $("title").textContent.trim();
     if (this.has("/history")) this.history = new LastHour(this.historyPlace());
@@ -126,7 +129,7 @@ class Dashboard {
       cards.push(...this.part.cards(data));
       findings.push(...this.part.findings(data));
       setText($("headline"), this.part.headline(data));
-      speak(this.part.headline(data) + (findings.length ? ", " + findings.length + " findings" : ""));
+      speak(this.part.headline(data) + (findings.length ? ", " + counted(findings.length, "finding") : ""));
     }
     cards.push(dropCard(this.drops));
     showCards($("cards"), cards);

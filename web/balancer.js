@@ -1,5 +1,5 @@
 // What a load balancer shows: `weir lb run` and `weir nat`.
-import { bytes, bytesPerSecond, column, element, figure, known, percent, perSecond, seconds, setText, textColumn, unknown, whole } from "./dom.js";
+import { bytes, bytesPerSecond, column, counted, element, figure, known, percent, perSecond, seconds, setText, textColumn, unknown, whole } from "./dom.js";
 import { Announcements } from "./announce.js";
 import { SortedTable } from "./table.js";
 
@@ -98,13 +98,13 @@ export class Balancer {
     }
     found.push(...this.announcements.findings(status.announce));
     const out = this.rows.filter((r) => r.state !== "up");
-    for (const r of out.slice(0, 10)) found.push(["warn", `Backend ${r.name} of ${r.service} is ${r.state}: ${r.override || "as configured"}`]);
+    for (const r of out.slice(0, 10)) found.push(["warn", `Backend ${r.name} of ${r.service} is ${r.override.startsWith(r.state) ? r.override : r.state + ": " + (r.override || "as configured")}`]);
     if (out.length > 10) found.push(["warn", out.length - 10 + " more backends take no new flows"]);
     return found;
   }
 
   headline({ status }) {
-    return `${(status.services || []).length} services, ${this.rows.filter((r) => r.state === "up").length} of ${this.rows.length} backends up`;
+    return `${counted((status.services || []).length, "service")}, ${this.rows.filter((r) => r.state === "up").length} of ${this.rows.length} backends up`;
   }
 }
 

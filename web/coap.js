@@ -1,5 +1,5 @@
 // What a CoAP server shows, alone or as a node of a cluster.
-import { bytesPerSecond, column, perSecond, seconds, textColumn, unknown, whole } from "./dom.js";
+import { bytesPerSecond, column, counted, perSecond, seconds, textColumn, unknown, whole } from "./dom.js";
 import { SortedTable } from "./table.js";
 
 const stateOf = { self: "", up: "", unknown: "warn", searched: "warn", down: "bad" };
@@ -89,7 +89,7 @@ export class Server {
   }
 
   headline({ status }) {
-    return `${whole(status.listeners.reduce((n, l) => n + l.engine.sessions, 0))} sessions, ${status.listeners.length} listeners`;
+    return `${counted(status.listeners.reduce((n, l) => n + l.engine.sessions, 0), "session")}, ${counted(status.listeners.length, "listener")}`;
   }
 }
 

@@ -23,6 +23,7 @@ export function setText(e, text) {
 }
 
 export const whole = (v) => Math.round(v).toLocaleString("en");
+export const counted = (n, one) => whole(n) + " " + (n === 1 ? one : one + "s");
 export const figure = (v) => (Math.abs(v) >= 100 || Number.isInteger(v) ? whole(v) : v.toPrecision(3));
 export const unknown = "–";
 export const known = (write) => (v) => (v === null || v === undefined || Number.isNaN(v) ? unknown : write(v));

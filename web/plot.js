@@ -74,14 +74,15 @@ export class Plot {
     const full = this.svg.clientWidth;
     if (!this.data || !full) return;
     const height = 170, bottom = height - 20, top = niceTop(Math.max(...this.data.flatMap((d) => d.map((v) => v || 0))), this.base);
-    this.left = 12 + 7 * Math.max(this.text(top).length, this.text(top / 2).length);
+    const label = (v) => this.text(v).replace(/(\.\d*?)0+(?!\d)/, "$1").replace(/\.(?!\d)/, ""); // 1.5, not 1.50
+    this.left = 12 + 7 * Math.max(label(top).length, label(top / 2).length);
     this.width = full - this.left - 16;
     const x = (i) => this.left + (this.slots - this.count + i) * this.width / (this.slots - 1);
     const y = (v) => bottom - v / top * (bottom - 10);
     const parts = [];
     for (const v of [0, top / 2, top]) {
       parts.push(shape("line", { class: "grid", x1: this.left, x2: this.left + this.width, y1: y(v), y2: y(v) }));
-      parts.push(shape("text", { x: this.left - 6, y: y(v) + 4, "text-anchor": "end" }, this.text(v)));
+      parts.push(shape("text", { x: this.left - 6, y: y(v) + 4, "text-anchor": "end" }, label(v)));
     }
     const marks = full < 700 ? 3 : 6;
     for (let n = 0; n < marks; n++) {

@@ -1,5 +1,5 @@
 // What a TURN gateway shows. Rates of allocations are differences of two answers of /users.
-import { bytesPerSecond, column, element, perSecond, seconds, setText, textColumn, whole } from "./dom.js";
+import { bytesPerSecond, column, counted, element, perSecond, seconds, setText, textColumn, whole } from "./dom.js";
 import { SortedTable } from "./table.js";
 
 const rowsShown = 100;
@@ -80,6 +80,6 @@ export class Gateway {
   }
 
   headline({ status }) {
-    return `${whole(status.totals.allocations)} allocations, ${(status.listeners || []).length} listeners`;
+    return `${counted(status.totals.allocations, "allocation")}, ${counted((status.listeners || []).length, "listener")}`;
   }
 }

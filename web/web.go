@@ -5,7 +5,7 @@
 // records from /events, and the reasons of drops with their remedies. `weir tcp stats` serves tcpstats.html.
 //
 //	dom.js      elements, and how values are written        app.js      the page: polls, cards, findings, sections
-//	table.js    tables that are kept up to date in place    announce.js balancer.js coap.js turn.js   what one part shows
+//	table.js    tables that are kept up to date in place    announce.js balancer.js coap.js small.js turn.js   what one part shows
 //	plot.js     line plots                                  drops.js    losses of all parts; reasons.js is generated from docs
 //	metrics.js  /metrics, and rates of counters             events.js history.js explorer.js   log records, last hour, all metrics
 //

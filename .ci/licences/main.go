@@ -1,10 +1,12 @@
 // Command licences checks the licences of all Go modules that weir and its tests consist of: each package needs a licence file, and each
-// licence has to be in the list of allowed ones. -o FILE writes the texts of those that are linked into weir, which its packages carry.
+// licence has to be in the list of allowed ones. -o FILE writes the texts of those that are linked into weir, which its packages carry;
+// -spdx FILE writes their SPDX expressions by module, for the bill of materials.
 package main
 
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -28,16 +30,17 @@ type module struct {
 
 func main() {
 	out := flag.String("o", "", "file that gets the texts of the licences of what is linked into weir")
+	spdx := flag.String("spdx", "", "file that gets the SPDX expressions of what is linked into weir, as JSON")
 	flag.Parse()
-	if err := run(*out); err != nil {
+	if err := run(*out, *spdx); err != nil {
 		fmt.Fprintln(os.Stderr, "licences:", err)
 		os.Exit(1)
 	}
 }
 
-func run(out string) error {
+func run(out, spdx string) error {
 	args := []string{"-test", "./..."}
-	if out != "" {
+	if out != "" || spdx != "" {
 		args = []string{"./cmd/weir"}
 	}
 	modules, err := modulesOf(args...)
@@ -54,10 +57,26 @@ func run(out string) error {
 		fmt.Printf("%4d  %s\n", counts[names], names)
 	}
 	fmt.Printf("licences: %d modules\n", len(modules))
-	if err := errors.Join(wrong...); err != nil || out == "" {
+	if err := errors.Join(wrong...); err != nil {
 		return err
 	}
-	return os.WriteFile(out, texts(modules), 0o644) //nolint:gosec // for everybody to read
+	if out != "" {
+		err = os.WriteFile(out, texts(modules), 0o644) //nolint:gosec // for everybody to read
+	}
+	if spdx != "" {
+		err = errors.Join(err, os.WriteFile(spdx, expressions(modules), 0o644)) //nolint:gosec // as above
+	}
+	return err
+}
+
+// expressions are the licences of each module as an SPDX expression: all of them hold, each for the files it stands next to.
+func expressions(modules []*module) []byte {
+	by := map[string]string{}
+	for _, m := range modules {
+		by[m.path] = strings.Join(m.licences(), " AND ")
+	}
+	text, _ := json.MarshalIndent(by, "", "  ") // strings
+	return append(text, '\n')
 }
 
 // modulesOf lists the modules of packages and of all that they import, by path.

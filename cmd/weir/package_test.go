@@ -197,7 +197,8 @@ const traces = "ls -R /etc/weir /run/weir /var/lib/weir /sys/fs/bpf /usr/bin/wei
 	"grep weir /etc/passwd /etc/group; ps -eo args | grep '[/]usr/bin/weir'; true"
 
 // A machine with systemd, on which all is done that docs/install.md says: the package is installed, its services run with their own
-// privileges and report to systemd, it is upgraded under a thousand DTLS sessions of which none is lost, and purged.
+// privileges and report to systemd, it is upgraded under a thousand DTLS sessions, a thousand TCP connections and TURN allocations, of which nothing is
+// lost, and purged.
 func TestRootPackageUnderSystemd(t *testing.T) {
 	clitest.TakesSeconds(t)
 	netlabtest.Root(t)
@@ -331,6 +332,7 @@ func (p *packaged) upgrade() {
 	load.Stdout, load.Stderr = &out, &errOut
 	clitest.Must(p.t, clitest.StartChild(load))
 	netlabtest.Eventually(p.t, "all sessions are there", func() bool { return p.sessions() == packageSessions }, errOut.String)
+	others := p.startLoad()
 	pids := map[string]string{}
 	for unit := range unitNeeds {
 		pids[unit] = p.property(unit, "MainPID")
@@ -344,6 +346,7 @@ func (p *packaged) upgrade() {
 	if kept := p.run("cat", "/etc/weir/lb.yaml"); !strings.Contains(kept, "port: 7003") {
 		p.t.Errorf("the upgrade has replaced the configuration:\n%s", kept)
 	}
+	others.end()
 	netlabtest.Eventually(p.t, "all sessions are there after the upgrade", func() bool { return p.sessions() == packageSessions }, errOut.String)
 	p.run("pkill", "-INT", "-f", "weir coap bench")
 	var result struct{ Stats map[string]float64 }

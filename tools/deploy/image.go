@@ -25,7 +25,7 @@ const user = "65532:65532"
 
 // writeImage writes an OCI layout as a tar archive: one index, with an image for each ARCHITECTURE=FILE and the bill of materials of each.
 // Nothing in it depends on the time, so the same binaries make the same image.
-func writeImage(out, tag string, binaries []string) error {
+func writeImage(out, tag string, binaries []string, licences licences) error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	var bills []mutate.IndexAddendum
 	for _, pair := range binaries {
@@ -41,7 +41,7 @@ func writeImage(out, tag string, binaries []string) error {
 		if err != nil {
 			return err
 		}
-		bill, err := attestation(image, binary, architecture, tag)
+		bill, err := attestation(image, binary, architecture, tag, licences)
 		if err != nil {
 			return err
 		}

@@ -27,10 +27,11 @@ func run(args []string) error {
 	switch args[0] {
 	case "image":
 		binaries, out, tag := flags.String("binaries", "", "ARCHITECTURE=FILE,... of weir"), flags.String("o", "weir.tar", "OCI archive that is written"), flags.String("tag", "weir:latest", "name of the image")
-		if err := flags.Parse(args[1:]); err != nil {
+		licences, err := parse(flags, args)
+		if err != nil {
 			return err
 		}
-		return writeImage(*out, *tag, strings.Split(*binaries, ","))
+		return writeImage(*out, *tag, strings.Split(*binaries, ","), licences)
 	case "package":
 		p := packaging{}
 		epoch := flags.Int64("epoch", 0, "SOURCE_DATE_EPOCH: time of all files, seconds since 1970")
@@ -49,14 +50,15 @@ func run(args []string) error {
 		return p.write()
 	case "sbom":
 		binary, architecture := flags.String("binary", "", "file of weir"), flags.String("architecture", "amd64", "of the binary")
-		if err := flags.Parse(args[1:]); err != nil {
+		licences, err := parse(flags, args)
+		if err != nil {
 			return err
 		}
 		content, err := os.ReadFile(*binary)
 		if err != nil {
 			return err
 		}
-		return writeDocument(os.Stdout, content, *architecture)
+		return writeDocument(os.Stdout, content, *architecture, licences)
 	case "render", "lint":
 		chart, values, name, namespace := flags.String("chart", "", "directory of the chart"), flags.String("values", "", "file of values"), flags.String("name", "coap", "release"), flags.String("namespace", "coap", "namespace")
 		if err := flags.Parse(args[1:]); err != nil {
@@ -72,4 +74,13 @@ func run(args []string) error {
 		return err
 	}
 	return fmt.Errorf("%s: write image, package, sbom, render or lint", args[0])
+}
+
+// parse parses the flags of a command that writes bills of materials, and reads the licences for them.
+func parse(flags *flag.FlagSet, args []string) (licences, error) {
+	file := flags.String("licences", "", "what .ci/licences -spdx has written (default: no licence is asserted)")
+	if err := flags.Parse(args[1:]); err != nil {
+		return nil, err
+	}
+	return readLicences(*file)
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"os"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -64,8 +65,8 @@ type relationship struct {
 }
 
 // documentOf lists what a binary consists of: its module, the Go standard library, and every module that is linked into it, as the linker
-// has written into the binary. It depends on the binary alone.
-func documentOf(binary []byte, architecture string) (*document, error) {
+// has written into the binary. It depends on the binary and on the licences alone.
+func documentOf(binary []byte, architecture string, licences licences) (*document, error) {
 	info, err := buildinfo.Read(bytes.NewReader(binary))
 	if err != nil {
 		return nil, fmt.Errorf("the modules of the binary for %s: %w", architecture, err)
@@ -86,12 +87,47 @@ func documentOf(binary []byte, architecture string) (*document, error) {
 	modules := append([]*debug.Module{{Path: "stdlib", Version: strings.TrimPrefix(info.GoVersion, "go")}}, info.Deps...)
 	slices.SortStableFunc(modules, func(a, b *debug.Module) int { return cmp.Compare(a.Path, b.Path) })
 	for _, m := range modules {
+		license, err := licences.of(m.Path)
+		if err != nil {
+			return nil, err
+		}
 		if m.Replace != nil {
 			m = m.Replace
 		}
-		d.Relationships = append(d.Relationships, relationship{main, "CONTAINS", d.add(m, "NOASSERTION")})
+		d.Relationships = append(d.Relationships, relationship{main, "CONTAINS", d.add(m, license)})
 	}
 	return d, nil
+}
+
+// licences are SPDX expressions by module, as .ci/licences finds them; nil: none is asserted.
+type licences map[string]string
+
+// readLicences reads the file that .ci/licences -spdx writes; without a name there is none.
+func readLicences(file string) (licences, error) {
+	if file == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	found := licences{}
+	if err := json.Unmarshal(text, &found); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return found, nil
+}
+
+func (l licences) of(module string) (string, error) {
+	switch {
+	case l == nil:
+		return "NOASSERTION", nil
+	case module == "stdlib":
+		return "BSD-3-Clause", nil
+	case l[module] == "":
+		return "", fmt.Errorf("no licence of %s is known: make the file of licences from the same source as the binary", module)
+	}
+	return l[module], nil
 }
 
 // add adds a module and returns its id.
@@ -118,9 +154,9 @@ func packageURL(m *debug.Module) string {
 }
 
 // attestation is an image whose layer is the bill of materials of another one: an in-toto statement, as BuildKit attaches it.
-func attestation(of v1.Image, binary []byte, architecture, tag string) (mutate.IndexAddendum, error) {
+func attestation(of v1.Image, binary []byte, architecture, tag string, licences licences) (mutate.IndexAddendum, error) {
 	none := mutate.IndexAddendum{}
-	predicate, err := documentOf(binary, architecture)
+	predicate, err := documentOf(binary, architecture, licences)
 	if err != nil {
 		return none, err
 	}
@@ -147,8 +183,8 @@ func attestation(of v1.Image, binary []byte, architecture, tag string) (mutate.I
 }
 
 // writeDocument writes the bill of materials of a binary.
-func writeDocument(w io.Writer, binary []byte, architecture string) error {
-	d, err := documentOf(binary, architecture)
+func writeDocument(w io.Writer, binary []byte, architecture string, licences licences) error {
+	d, err := documentOf(binary, architecture, licences)
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ services:
 // inside the AS alone. Multihop is seen by a neighbour that wants a TTL of 253 and more. Too many prefixes close the session.
 func TestRootAnnounceOptions(t *testing.T) {
 	netlabtest.Tools(t, "bird", "birdc")
-	t.Parallel()
+	clitest.TakesSeconds(t)
 	l := newVRRPLab(t, "bgpoptions")
 	control := filepath.Join(l.dir, "bird.ctl")
 	daemon(t, l.b, "bird", "-f", "-c", l.file("bird.conf", birdOptions), "-s", control, "-P", filepath.Join(l.dir, "bird.pid"))

@@ -293,7 +293,7 @@ func TestRootVRRPAnswersARP(t *testing.T) {
 // Two Weirs share the VIPs, with the kernel data path and hold arp: when one dies, its connections go on over the other one, although the
 // kernel of the dead one still forwards. The first comes back as a backup.
 func TestRootVRRPBetweenWeirs(t *testing.T) {
-	t.Parallel()
+	clitest.TakesSeconds(t)
 	l := newVRRPLab(t, "vrrptwo", netlab.Namespace{Name: "backend", Loopback: netlab.Prefixes(vrrpVIP4+"/32", vrrpVIP6+"/128"), Sysctls: []netlab.Sysctl{
 		{Key: "net.ipv4.conf.all.arp_ignore", Value: "1"}, {Key: "net.ipv4.conf.all.arp_announce", Value: "2"},
 	}})

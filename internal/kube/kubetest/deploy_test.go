@@ -67,10 +67,10 @@ func checkChart(t *testing.T, name, directory, release, namespace string) {
 }
 
 // writeImage makes the image of a binary and returns its archive.
-func writeImage(t *testing.T, binary string) string {
+func writeImage(t *testing.T, binary string, args ...string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "weir.tar")
-	tool(t, "image", "-binaries", runtime.GOARCH+"="+binary, "-o", out)
+	tool(t, append([]string{"image", "-binaries", runtime.GOARCH + "=" + binary, "-o", out}, args...)...)
 	return out
 }
 
@@ -134,8 +134,9 @@ func each(t *testing.T, from io.Reader, visit func(*tar.Header, []byte)) {
 func TestRootImage(t *testing.T) {
 	clitest.TakesSeconds(t)
 	netlabtest.Root(t)
-	binary := netlabtest.Weir(t)
-	first, second := writeImage(t, binary), writeImage(t, binary)
+	binary, licences := netlabtest.Weir(t), filepath.Join(t.TempDir(), "licences.json")
+	run(t, nil, "go", "run", "-C", root, "./.ci/licences", "-spdx", licences)
+	first, second := writeImage(t, binary, "-licences", licences), writeImage(t, binary, "-licences", licences)
 	one, err := os.ReadFile(first)
 	clitest.Must(t, err)
 	two, err := os.ReadFile(second)

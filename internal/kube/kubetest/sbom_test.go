@@ -6,13 +6,17 @@ import (
 	"debug/buildinfo"
 	"encoding/json"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/weir-lb/weir/internal/cli/clitest"
 )
 
-// checkBill checks the bill of materials in an image's archive: it is that of the image, and has every module that is linked into the binary.
+var spdxExpression = regexp.MustCompile(`^(Apache-2\.0|BSD-[23]-Clause|ISC|MIT)( AND (Apache-2\.0|BSD-[23]-Clause|ISC|MIT))*$`)
+
+// checkBill checks the bill of materials in an image's archive: it is that of the image, and has every module that is linked into the binary, with
+// its licence.
 func checkBill(t *testing.T, archive, binary string) {
 	t.Helper()
 	blobs := map[string][]byte{}
@@ -30,7 +34,7 @@ func checkBill(t *testing.T, archive, binary string) {
 
 		Predicate struct {
 			SpdxVersion string
-			Packages    []struct{ Name, VersionInfo string }
+			Packages    []struct{ Name, VersionInfo, LicenseDeclared string }
 		}
 	}
 	read := func(name string, into any) { clitest.Must(t, json.Unmarshal(blobs[name], into)) }
@@ -48,6 +52,9 @@ func checkBill(t *testing.T, archive, binary string) {
 	listed := map[string]string{}
 	for _, p := range statement.Predicate.Packages {
 		listed[p.Name] = p.VersionInfo
+		if !spdxExpression.MatchString(p.LicenseDeclared) {
+			t.Errorf("%s: licence %q", p.Name, p.LicenseDeclared)
+		}
 	}
 	info, err := buildinfo.ReadFile(binary)
 	clitest.Must(t, err)

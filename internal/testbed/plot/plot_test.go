@@ -116,7 +116,7 @@ func TestProseIsLeftAligned(t *testing.T) {
 		Header: []string{"what", "count", "words"},
 		Rows:   [][]string{{"a", "1", "short"}, {"b", "2", "a sentence of several words", "a cell without a header"}},
 	}}})
-	for _, want := range []string{`<th>count</th><th class="p">words</th>`, `<td>1</td><td class="p">short</td>`, `<td>2</td><td class="p">a sentence`, `<td>a cell without`} {
+	for _, want := range []string{`<th scope="col">count</th><th scope="col" class="p">words</th>`, `<td>1</td><td class="p">short</td>`, `<td>2</td><td class="p">a sentence`, `<td>a cell without`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %s", want)
 		}

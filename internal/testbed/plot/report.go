@@ -113,12 +113,12 @@ svg .b rect{fill:var(--bg);stroke:var(--c0);stroke-width:1.5}svg .b.q rect{strok
 svg .a{stroke:var(--c0);stroke-width:1.5;fill:none}svg .a.q{stroke:var(--dim);stroke-dasharray:4 3}
 .f,.p{stroke:none}figure{margin:0}.narrow{display:none}ol{font-size:14px;padding-left:22px;columns:2;column-gap:44px;margin:8px 0}
 .scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;min-width:50%}
-td,th{padding:4px 12px;border-bottom:1px solid var(--rule);text-align:right}td:first-child,th:first-child{text-align:left;padding-left:0}td.p,th.p{text-align:left}th{color:var(--dim);font-weight:500}
+td,th{padding:4px 12px;border-bottom:1px solid var(--rule);text-align:right}td:first-child,th:first-child{text-align:left;padding-left:0}td.p,th.p{text-align:left}th{font-weight:400}thead th{color:var(--dim);font-weight:500}:focus-visible{outline:3px solid var(--c0);outline-offset:2px}
 pre{background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:10px 14px;overflow-x:auto;font-size:13px;white-space:pre-wrap;overflow-wrap:anywhere}
 @media(max-width:640px){.wide{display:none}.narrow{display:block}body{padding:18px 12px 40px}ol{columns:1}
 .fact{flex:1 1 40%;padding:6px 10px}.fact b{font-size:18px}h1{font-size:21px}}
 </style></head><body>
-<h1>{{.Report.Title}}</h1>{{if .When}}<div class="when">{{.When}}</div>{{end}}
+<main><h1>{{.Report.Title}}</h1>{{if .When}}<div class="when">{{.When}}</div>{{end}}
 {{if .Report.Verdict}}<p class="verdict{{if .Report.OK}} ok{{end}}">{{.Report.Verdict}}</p>{{end}}
 {{if .Report.Lead}}<p>{{.Report.Lead}}</p>{{end}}
 {{range .Picture}}<figure><div class="wide">{{.Wide}}</div><div class="narrow">{{.Narrow}}</div></figure>{{end}}
@@ -126,9 +126,9 @@ pre{background:var(--card);border:1px solid var(--rule);border-radius:8px;paddin
 {{if .Events}}<h2>Events</h2><ol>{{range .Events}}<li>{{.}}</li>{{end}}</ol>{{end}}
 {{range .Figures}}<h2>{{.Title}}</h2><figure><div class="wide">{{.Wide}}</div><div class="narrow">{{.Narrow}}</div>{{if .Note}}<figcaption>{{.Note}}</figcaption>{{end}}</figure>
 {{end}}
-{{range .Report.Tables}}{{$class := .Classes}}<h2>{{.Title}}</h2><div class="scroll"><table><thead><tr>{{range $i, $v := .Header}}<th{{with index $class $i}} class="{{.}}"{{end}}>{{$v}}</th>{{end}}</tr></thead><tbody>
-{{range .Rows}}<tr>{{range $i, $v := .}}<td{{with index $class $i}} class="{{.}}"{{end}}>{{$v}}</td>{{end}}</tr>
+{{range $n, $t := .Report.Tables}}{{$class := .Classes}}<h2 id="t{{$n}}">{{.Title}}</h2><div class="scroll" role="region" aria-labelledby="t{{$n}}" tabindex="0"><table aria-labelledby="t{{$n}}"><thead><tr>{{range $i, $v := .Header}}<th scope="col"{{with index $class $i}} class="{{.}}"{{end}}>{{$v}}</th>{{end}}</tr></thead><tbody>
+{{range .Rows}}<tr>{{range $i, $v := .}}{{if $i}}<td{{with index $class $i}} class="{{.}}"{{end}}>{{$v}}</td>{{else}}<th scope="row"{{with index $class $i}} class="{{.}}"{{end}}>{{$v}}</th>{{end}}{{end}}</tr>
 {{end}}</tbody></table></div>{{end}}
 {{if .Report.Method}}<h2>How it was measured</h2><pre>{{.Report.Method}}</pre>{{end}}
-</body></html>
+</main></body></html>
 `))
