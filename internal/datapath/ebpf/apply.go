@@ -114,6 +114,7 @@ func (c *change) makeService(service *lb.Service) (*maps.Service, error) {
 	if fresh {
 		c.onUndo(func() { c.st.services.Give(service.Name) })
 		atomic.StoreUint64(&c.t.Rates[number], 0)
+		atomic.StoreUint64(&c.t.Rates[bpf.RateEchoes+int(number)], 0)
 		if err := c.t.Put(bpf.MapSnatNext, uint32(number), uint32(0)); err != nil {
 			return nil, fmt.Errorf("search for source ports: %w", err)
 		}

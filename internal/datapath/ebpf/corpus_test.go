@@ -21,7 +21,7 @@ type path struct {
 // Traits implements steertest.Path. What the kernel cannot do is left out of
 // the caps, which refuse those cases.
 func (p *path) Traits() steertest.Traits {
-	return steertest.Traits{Caps: Caps(p.hook), Router: true, Has: []string{"clock", "hold", "exact", "rate", "malformed"}}
+	return steertest.Traits{Caps: Caps(p.hook), Router: true, Has: []string{"clock", "hold", "exact", "rate", "malformed", "answer"}}
 }
 
 func (p *path) Apply(s *lb.Snapshot) error {

@@ -53,6 +53,7 @@ services:
   - {name: b, address: "10.7.0.2", port: 4433, nodes: [4, 5, 6]}
 - name: nat
   mode: nat
+  ping: balancer
   timeouts: {udp: 3s, tcp_opening: 2s, tcp_established: 20s, tcp_closing: 2s}
   vips:
   - {address: "192.0.2.2", protocol: tcp, port: 80}

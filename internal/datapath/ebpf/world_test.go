@@ -229,6 +229,13 @@ func (w *world) packet(d *Datapath, data []byte, frame bool, now time.Duration) 
 	if v.Backend != 0 {
 		r.Backend = d.state.backends[uint16(v.Backend-1)].Backend
 	}
+	if r.Action == lb.Answer {
+		if !bytes.Equal(out[:6], data[6:12]) || !bytes.Equal(out[6:12], data[:6]) {
+			return r, fmt.Errorf("the reply goes to %x from %x", out[:6], out[6:12])
+		}
+		r.Out = inner(out)
+		return r, checkVerdict(d.config.Hook, r, service, ret)
+	}
 	if r.Action != lb.Forward {
 		if r.Reason == lb.ReasonTTLExpired && ret == ebpftest.Redirected(d.config.Hook) {
 			return r, checkError(data, out, [2]uint8{11, 0}, [2]uint8{3, 0})
@@ -320,7 +327,7 @@ func checkVerdict(hook attach.Hook, r steertest.Result, service *lb.Service, ret
 	switch {
 	case r.Action == lb.Pass, r.Action == lb.Forward && service != nil && service.Mode == lb.Mark:
 		want = pass
-	case r.Action == lb.Forward:
+	case r.Action == lb.Forward, r.Action == lb.Answer:
 		want = redirect
 	}
 	if ret != want {

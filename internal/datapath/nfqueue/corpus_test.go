@@ -156,7 +156,7 @@ func beyond(t *testing.T, can ...string) map[string]string {
 	if err != nil || len(names) < 100 {
 		t.Fatalf("%d cases: %v", len(names), err)
 	}
-	mode := regexp.MustCompile(`(?m)^ *(?:- )?mode: ([a-z0-9]+)`)
+	mode, answers := regexp.MustCompile(`(?m)^ *(?:- )?mode: ([a-z0-9]+)`), regexp.MustCompile("(?m)^need answer")
 	refused := map[string]string{}
 	for _, file := range names {
 		text, err := os.ReadFile(file)
@@ -164,6 +164,10 @@ func beyond(t *testing.T, can ...string) map[string]string {
 			t.Fatal(err)
 		}
 		name := strings.TrimSuffix(filepath.Base(file), ".txtar")
+		if answers.Match(text) {
+			refused[name] = "nfqueue has no answer" // the kernel of the machine answers
+			continue
+		}
 		for _, found := range mode.FindAllStringSubmatch(string(text), -1) {
 			if !slices.Contains(can, found[1]) {
 				refused[name] = "the data path nfqueue cannot do mode " + found[1] + ";"

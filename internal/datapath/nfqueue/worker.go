@@ -62,7 +62,8 @@ func newWorker(q queue, number uint16, c *Config, s *lb.Snapshot, tracing *atomi
 		verdicts: make([]Verdict, 0, c.Batch+s.Limits.HeldFragments),
 	}
 	w.engine = steer.New(s, steer.Options{
-		Workers: c.Count, MaxFlows: max((s.Limits.Flows+c.Count-1)/c.Count, 1), DropHeld: w.evictHeld,
+		KernelAnswers: true, Workers: c.Count, MaxFlows: max((s.Limits.Flows+c.Count-1)/c.Count, 1),
+		DropHeld: w.evictHeld,
 	})
 	w.release, w.discard = w.decideHeld, w.dropHeld
 	return w

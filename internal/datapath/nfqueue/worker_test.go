@@ -509,3 +509,36 @@ func TestApplyUnderTraffic(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A ping of a service with ping: balancer is accepted without a mark, also where packets of no service get one: the kernel
+// answers it. So are its fragments, and a ping of an address that no flow rule takes gets that mark.
+func TestPingsForTheKernelPass(t *testing.T) {
+	var c clock
+	d, q := one(t, `
+no_service_mark: 9
+services:
+- name: pool
+  mode: mark
+  ping: balancer
+  vips: [{address: 192.0.2.1, protocol: udp, port: 53}]
+  flows: [{name: rule, priority: 1, destinations: [192.0.2.2/32]}]
+  backends: [{name: a, mark: 1}]
+`, c.Now)
+	for line, want := range map[string]Verdict{
+		"ping 10.0.0.1 > 192.0.2.1 ident=7":                                  {},
+		"ping 10.0.0.1 > 192.0.2.1 ident=7 payload=3000 id=7 frag=1400":      {},
+		"ping 10.0.0.1 > 192.0.2.2 ident=7":                                  {},
+		"ping 10.0.0.1 > 192.0.2.3 ident=7":                                  {Mark: 9, Marked: true},
+		"ping 10.0.0.1 > 192.0.2.3 ident=7 payload=3000 id=8 frag=1400":      {Mark: 9, Marked: true},
+		"udp 10.0.0.1:5000 > 192.0.2.1:53":                                   {Mark: 1, Marked: true},
+		"unreachable 10.0.0.9 about pong 192.0.2.1 > 10.0.0.1 ident=7 seq=1": {},
+	} {
+		for i, data := range ip(t, line) {
+			id := q.push(data, 0)
+			step(t, d)
+			if v := q.verdict(id); v == nil || v.Drop || v.Mark != want.Mark || v.Marked != want.Marked {
+				t.Errorf("%s, packet %d: verdict %+v, want %+v", line, i, v, want)
+			}
+		}
+	}
+}

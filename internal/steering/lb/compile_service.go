@@ -12,7 +12,7 @@ import (
 // service compiles one service. It returns nil if the service is wrong; the errors are recorded.
 func (c *compiler) service(path string, spec *ServiceSpec) *Service {
 	before := c.failed
-	service := &Service{Name: spec.Name, NewFlowRate: spec.NewFlowRate, Tunnel: spec.Tunnel}
+	service := &Service{Name: spec.Name, NewFlowRate: spec.NewFlowRate, Tunnel: spec.Tunnel, Ping: spec.Ping}
 	if spec.Mode != nil {
 		service.Mode = *spec.Mode
 	}

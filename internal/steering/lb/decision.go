@@ -8,9 +8,10 @@ const (
 	Forward               // send it to Decision.Backend in the mode of Decision.Service, or to Decision.Member
 	Drop                  // discard it
 	Hold                  // keep it, bounded in number and time, until the first fragment says where it goes
+	Answer                // it is a request to the balancer itself, which sends the reply
 )
 
-var actionNames = [...]string{Pass: "pass", Forward: "forward", Drop: "drop", Hold: "hold"}
+var actionNames = [...]string{Pass: "pass", Forward: "forward", Drop: "drop", Hold: "hold", Answer: "answer"}
 
 func (a Action) String() string {
 	if int(a) < len(actionNames) {
@@ -96,6 +97,9 @@ const (
 	// ReasonFragmentEarly holds: a later fragment came before its first one, and waits for it.
 	ReasonFragmentEarly
 
+	// ReasonEchoAnswered answers: a ping of a VIP whose service has `ping: balancer`.
+	ReasonEchoAnswered
+
 	// ReasonMalformed drops: headers with wrong lengths, or cut short; also a first fragment without the whole transport header.
 	// Remedy: none; no ordinary sender makes such packets.
 	ReasonMalformed
@@ -132,6 +136,12 @@ const (
 	// ReasonShareRefused drops: the share of a backend with `action` drop or reject; with reject, the sender received a TCP reset, or
 	// an ICMP error, of which there are at most a thousand per second. Remedy: a server for that backend: `weir lb show`.
 	ReasonShareRefused
+	// ReasonEchoRefused drops: a ping that the balancer does not answer (`ping: balancer`): a fragment, with IP options or extension
+	// headers, cut short, or from an address that no single host has. Remedy: a smaller ping, `ping -s`.
+	ReasonEchoRefused
+	// ReasonEchoRate drops: a ping that the balancer would answer, beyond a thousand per second of one service. Remedy: none; find
+	// who sends so many: `weir lb trace`.
+	ReasonEchoRate
 	// ReasonFault drops: a loss, size or order fault that the operator switched on. Remedy: `weir nat` without faults.
 	ReasonFault
 	// ReasonNotDTLS drops: the DTLS filter is on, and the datagram is no DTLS record. Remedy: none; `--dtls-filter` is there for
@@ -168,6 +178,7 @@ var reasonNames = [NumReasons]string{
 	ReasonOutbound:          "outbound",
 	ReasonTier:              "tier",
 	ReasonFragmentEarly:     "fragment_early",
+	ReasonEchoAnswered:      "echo_answered",
 	ReasonMalformed:         "malformed",
 	ReasonFragmentUnknown:   "fragment_unknown",
 	ReasonHoldFull:          "hold_full",
@@ -181,6 +192,8 @@ var reasonNames = [NumReasons]string{
 	ReasonTTLExpired:        "ttl_expired",
 	ReasonSendFailed:        "send_failed",
 	ReasonShareRefused:      "share_refused",
+	ReasonEchoRefused:       "echo_refused",
+	ReasonEchoRate:          "echo_rate",
 	ReasonFault:             "fault",
 	ReasonNotDTLS:           "not_dtls",
 	ReasonUnmatched:         "unmatched",
@@ -212,6 +225,8 @@ func (r Reason) Action() Action {
 		return Forward
 	case r == ReasonFragmentEarly:
 		return Hold
+	case r == ReasonEchoAnswered:
+		return Answer
 	default:
 		return Drop
 	}

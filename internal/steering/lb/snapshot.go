@@ -87,6 +87,17 @@ const (
 	ActReject                       // the packets are dropped, and their senders get a TCP reset, or an ICMP error for other protocols
 )
 
+// PingAnswer is who answers the pings of a service's VIPs.
+type PingAnswer uint8
+
+const (
+	PingBackend  PingAnswer = iota // a backend: pings are steered
+	PingBalancer                   // this machine
+)
+
+// EchoRate is how many pings of one service the balancer answers in a second.
+const EchoRate = 1000
+
 // Service is what clients address, compiled.
 type Service struct {
 	Index    int
@@ -103,6 +114,7 @@ type Service struct {
 	NewFlowRate int
 	SNAT        *SNAT    // NAT mode: what backends see as the source; nil keeps the client's address
 	Outbound    bool     // NAT mode: UDP flows that a backend starts leave with the VIP
+	Ping        PingAnswer
 	Bypass      bool     // mark mode: packets pass while no balancer listens; else they are dropped
 	Health      *Health  // nil: not probed
 	Cluster     *Cluster // nil: owner ids are those of the spec

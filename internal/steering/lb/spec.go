@@ -77,6 +77,9 @@ type ServiceSpec struct {
 	// UDPMigration: flows of a backend that probes report as down move to others at once; false: they stay, and only new flows
 	// go elsewhere, until an operator writes down. For services of udp alone.
 	UDPMigration *bool `yaml:"udp_migration" default:"true"`
+	// Ping: who answers pings of the VIPs: a backend, as for other packets, or the balancer itself. With nfqueue and udp it is the
+	// kernel of this machine, if it has the address.
+	Ping PingAnswer `yaml:"ping" default:"backend" values:"backend, balancer"`
 	// SCTPHash: what of an SCTP packet chooses the backend; default ports with hash nfqlb.
 	SCTPHash SCTPHash `yaml:"sctp_hash" default:"flow" values:"flow, ports"`
 	// Conntrack: remember the backend of each flow; default false with hash nfqlb, as in nfqlb itself.

@@ -40,6 +40,7 @@ func nameOf[T ~uint8](v T, names []string) string {
 func modeNames() []string     { return []string{NAT: "nat", L2DSR: "l2dsr", L3DSR: "l3dsr", Mark: "mark"} }
 func tunnelNames() []string   { return []string{NoTunnel: "", IPIP: "ipip", GUE: "gue"} }
 func affinityNames() []string { return []string{ByFlow: "flow", BySource: "source", ByCID: "cid"} }
+func pingNames() []string     { return []string{PingBackend: "backend", PingBalancer: "balancer"} }
 func stateNames() []string    { return []string{Up: "up", Draining: "draining", Down: "down"} }
 func probeNames() []string {
 	return []string{ProbeTCP: "tcp", ProbeUDP: "udp", ProbeHTTP: "http", ProbeCoAP: "coap_ping", ProbeSTUN: "stun_binding"}
@@ -55,6 +56,7 @@ func sctpHashNames() []string { return []string{sctpUnset: "", SCTPFlow: "flow",
 func (m Mode) String() string          { return nameOf(m, modeNames()) }
 func (t Tunnel) String() string        { return nameOf(t, tunnelNames()) }
 func (a Affinity) String() string      { return nameOf(a, affinityNames()) }
+func (p PingAnswer) String() string    { return nameOf(p, pingNames()) }
 func (s State) String() string         { return nameOf(s, stateNames()) }
 func (p Probe) String() string         { return nameOf(p, probeNames()) }
 func (a BackendAction) String() string { return nameOf(a, backendActionNames()) }
@@ -66,6 +68,7 @@ func (p Protocol) String() string      { return flow.ProtocolName(uint8(p)) }
 func (m Mode) MarshalText() ([]byte, error)     { return []byte(m.String()), nil }
 func (t Tunnel) MarshalText() ([]byte, error)   { return []byte(t.String()), nil }
 func (a Affinity) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+func (p PingAnswer) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 func (s State) MarshalText() ([]byte, error)    { return []byte(s.String()), nil }
 func (p Probe) MarshalText() ([]byte, error)    { return []byte(p.String()), nil }
 
@@ -114,6 +117,12 @@ func (t *Tunnel) UnmarshalText(text []byte) (err error) {
 // UnmarshalText reads flow, source or cid.
 func (a *Affinity) UnmarshalText(text []byte) (err error) {
 	*a, err = parseName[Affinity]("affinity", string(text), affinityNames())
+	return err
+}
+
+// UnmarshalText reads backend or balancer.
+func (p *PingAnswer) UnmarshalText(text []byte) (err error) {
+	*p, err = parseName[PingAnswer]("answer to pings", string(text), pingNames())
 	return err
 }
 

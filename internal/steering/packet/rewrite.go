@@ -176,6 +176,36 @@ func (p *Packet) updateIPv4Header(at int, change delta) (old, now uint16) {
 	return old, now
 }
 
+// EchoReply makes an ICMP echo request, which is no fragment and has no options, the reply to it: the addresses are swapped and
+// the hop limit is 64. Checksums change by difference, so that a wrong one stays wrong.
+func (p *Packet) EchoReply() {
+	var change delta
+	src, n := p.srcOffset(), p.addrLen()
+	for i := range n {
+		p.Data[src+i], p.Data[src+n+i] = p.Data[src+n+i], p.Data[src+i]
+	}
+	old := [2]byte(p.Data[p.L4:])
+	p.ICMPType = 0
+	if p.Version == 6 {
+		p.ICMPType = 129
+	}
+	p.Data[p.L4] = p.ICMPType
+	change.words(old[:], p.Data[p.L4:p.L4+2])
+	check := p.Data[p.L4+2:]
+	binary.BigEndian.PutUint16(check, change.apply(binary.BigEndian.Uint16(check)))
+	p.Key.Src, p.Key.Dst = p.Key.Dst, p.Key.Src
+	p.TTL = 64
+	if p.Version == 6 {
+		p.Data[7] = p.TTL
+		return
+	}
+	change = 0
+	old = [2]byte(p.Data[8:])
+	p.Data[8] = p.TTL
+	change.words(old[:], p.Data[8:10])
+	p.updateIPv4Header(0, change)
+}
+
 // DecrementTTL lowers the TTL or hop limit by one and returns true, or returns
 // false and changes nothing if the packet must not travel on (RFC 1812 section 5.3.1).
 func (p *Packet) DecrementTTL() bool {

@@ -23,6 +23,7 @@ type serviceState struct {
 	rate    bucket
 	// entries bounds the entries for new flows of a table that is nearly full, see mayEnter.
 	entries bucket
+	echoes  bucket // answered pings
 	// snatMisses counts failed searches of the SNAT pool in snatPeriod, less the ports released since.
 	snatMisses uint32
 	// snatStays counts how often in snatPeriod no unproven flow was found whose port could be taken.

@@ -18,6 +18,12 @@ type Egress struct {
 	HashKey flow.HashKey
 }
 
+// Answer makes an echo request of ReasonEchoAnswered its reply, in place (RFC 792, RFC 4443 section 4.2), and appends it to buf.
+func (g Egress) Answer(buf []byte, p *packet.Packet) []byte {
+	p.EchoReply()
+	return append(buf, p.Data...)
+}
+
 // Append appends to buf the IP packet that a forwarded packet becomes, changing
 // p on the way. L2-DSR and mark change no byte of it but the hop limit. It
 // returns nil when the packet cannot be sent: no tunnel source, a family that

@@ -20,6 +20,8 @@ type Options struct {
 	Router bool
 	// NoHold: early fragments cannot wait (lb.ReasonFragmentUnknown).
 	NoHold bool
+	// KernelAnswers: the network stack of this machine answers the pings of services with lb.PingBalancer, so they pass.
+	KernelAnswers bool
 	// DropHeld is called when a datagram's early fragments must make room for
 	// others: the data path drops those it holds. It must not use the Engine.
 	DropHeld func(flow.FragmentKey)

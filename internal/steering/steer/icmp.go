@@ -29,15 +29,48 @@ func (e *Engine) echo(p *packet.Packet, now time.Duration) (Decision, flow.Key) 
 	if service == nil {
 		return verdict(lb.ReasonNotService, nil, nil), k
 	}
-	d := e.ping(service, k, now)
+	d := e.ping(p, service, now)
 	d.Rule = rule
 	return d, k
 }
 
+// answer decides about an echo request to a service whose pings the balancer answers itself.
+func (e *Engine) answer(p *packet.Packet, service *lb.Service, now time.Duration) Decision {
+	switch {
+	case e.options.KernelAnswers:
+		return verdict(lb.ReasonNotSteered, service, nil)
+	case !answerable(p):
+		return verdict(lb.ReasonEchoRefused, service, nil)
+	case !e.services[service.Index].echoes.take(now):
+		return verdict(lb.ReasonEchoRate, service, nil)
+	}
+	return verdict(lb.ReasonEchoAnswered, service, nil)
+}
+
+// answerable reports whether an echo request gets an answer of the balancer: it is whole, has no options or extension headers,
+// and its sender is a single host (RFC 1122 section 3.2.2, RFC 4443 section 2.4).
+func answerable(p *packet.Packet) bool {
+	a, header := p.SrcAddr(), 40
+	if p.Version == 4 {
+		header = 20
+	}
+	if p.First || p.Truncated || p.L4 != header {
+		return false
+	}
+	if p.Version == 4 {
+		return a[12] > 0 && a[12] != 127 && a[12] < 224
+	}
+	return a[0] != 0xff && [8]byte(a[:8]) != [8]byte{}
+}
+
 // ping steers an echo request to a service.
-func (e *Engine) ping(service *lb.Service, k flow.Key, now time.Duration) Decision {
+func (e *Engine) ping(p *packet.Packet, service *lb.Service, now time.Duration) Decision {
+	k := p.Key
 	if service.Down {
 		return noBackend(lb.ReasonServiceDown, service)
+	}
+	if service.Ping == lb.PingBalancer {
+		return e.answer(p, service, now)
 	}
 	if service.Mode == lb.NAT {
 		if en, at := e.find(k, service, now); en != nil {
@@ -98,6 +131,9 @@ func (e *Engine) ErrorAbout(p *packet.Packet, owner *lb.Backend, now time.Durati
 func (e *Engine) aboutFlow(service *lb.Service, k flow.Key, now time.Duration) Decision {
 	if service.Down {
 		return noBackend(lb.ReasonServiceDown, service)
+	}
+	if isEcho(k.Proto) && service.Ping == lb.PingBalancer {
+		return verdict(lb.ReasonICMPUnknown, service, nil) // about a reply of this machine
 	}
 	if en, _ := e.find(k, service, now); en != nil {
 		return e.forward(lb.ReasonICMPError, k, en.record.backend, en.snat, false)

@@ -10,6 +10,7 @@ import (
 // limit sets the rates of a service; this Engine is one of this many workers.
 func (s *serviceState) limit(snapshot *lb.Snapshot, workers int) {
 	s.rate.limit(s.service.NewFlowRate, workers)
+	s.echoes.limit(lb.EchoRate, workers)
 	timeout := max(int(s.service.Timeouts.UDP/time.Second), 1)
 	s.entries.limit(max(snapshot.Limits.Flows/timeout, 1), workers)
 }

@@ -84,7 +84,7 @@ func onLink(p *packet.Packet) bool {
 
 // unmatched gives packets of no service the mark, or the rejection, that the spec defines.
 func (e *Engine) unmatched(p *packet.Packet, d Decision) Decision {
-	if d.Reason != lb.ReasonNotService && d.Reason != lb.ReasonNotSteered || onLink(p) {
+	if d.Reason != lb.ReasonNotService && d.Reason != lb.ReasonNotSteered || d.Service != nil || onLink(p) {
 		return d
 	}
 	if e.snapshot.NoServiceMark == lb.DropMark {

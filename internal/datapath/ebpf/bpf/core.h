@@ -6,6 +6,7 @@
 #pragma once
 
 #include "deliver.h"
+#include "echo.h"
 #include "front.h"
 #include "reject.h"
 #include "steer.h"
@@ -104,7 +105,13 @@ static __always_inline int weir(ctx_t *ctx, bool inject)
 	if (reason < REASON_FRAGMENT) {
 		verdict = ctx_pass;
 	} else if (reason >= REASON_FRAGMENT_EARLY) {
-		verdict = reason == REASON_SHARE_REFUSED && p->refused == REFUSED_REJECT ? reject(ctx, p) : ctx_drop;
+		verdict = ctx_drop;
+		if (reason == REASON_SHARE_REFUSED && p->refused == REFUSED_REJECT)
+			verdict = reject(ctx, p);
+		else if (reason == REASON_ECHO_ANSWERED && !echo_reply(ctx, p))
+			reason = REASON_ECHO_REFUSED;
+		else if (reason == REASON_ECHO_ANSWERED)
+			verdict = ctx_redirect(ctx, p, ctx_ifindex(ctx));
 	} else if (p->ttl <= 1 && p->mode != MODE_MARK) { /* with a mark, the stack is the router */
 		reason = REASON_TTL_EXPIRED;
 		verdict = notify_sender(ctx, p, 0);

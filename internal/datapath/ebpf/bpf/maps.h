@@ -83,7 +83,7 @@ MAP(ARRAY, checked, __u32, struct checked, CHECKED_SETS, 0);
 MAP(ARRAY, replies, __u32, struct bucket, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, fragments, __u32, struct bucket, 1, BPF_F_MMAPABLE);
 MAP(ARRAY, fragment_entries, __u32, struct fragment_entry, 1, BPF_F_MMAPABLE);
-MAP(ARRAY, rates, __u32, __u64, MAX_SERVICES + 3, BPF_F_MMAPABLE); /* rate.h */
+MAP(ARRAY, rates, __u32, __u64, 2 * MAX_SERVICES + 3, BPF_F_MMAPABLE); /* rate.h */
 MAP(ARRAY, wanted, __u32, __u64, WANTED, BPF_F_MMAPABLE);
 MAP(HASH, outbounds, struct outbound_key, struct outbound, 4 * MAX_BACKENDS, BPF_F_NO_PREALLOC);
 MAP(HASH, nat_backends, struct addr, __u32, 65536, BPF_F_NO_PREALLOC);

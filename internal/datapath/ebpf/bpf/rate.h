@@ -17,6 +17,7 @@ enum {
 	RATE_NEIGHBOURS = MAX_SERVICES,
 	RATE_HOPS,
 	RATE_CROWDED, /* entries without replies, while the table is crowded */
+	RATE_ECHOES,  /* answered pings of service 0, and so on */
 	THOUSAND = 1000000 /* ns: a thousand in a second */
 };
 

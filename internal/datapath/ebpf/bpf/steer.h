@@ -7,6 +7,7 @@
 
 #include "cid.h"
 #include "conntrack.h"
+#include "echo.h"
 #include "frag.h"
 #include "rate.h"
 #include "vip.h"
@@ -105,7 +106,7 @@ static __always_inline __u32 owner_slot(const struct service *service, __u32 lay
 
 		return slot_of(bpf_map_lookup_elem(&owners, &line), i);
 	}
-	if (service->more_owners) {
+	if (service->flags & SERVICE_MORE_OWNERS) {
 		struct owner_key key = {.owners = l->owners, .owner = owner};
 		const __u32 *slot = bpf_map_lookup_elem(&large_owners, &key);
 
@@ -393,6 +394,8 @@ __noinline int steer_echo(struct pkt *p)
 		return REASON_NOT_SERVICE;
 	if (service->down)
 		return REASON_SERVICE_DOWN;
+	if (service->flags & SERVICE_ANSWERS)
+		return steer_answered(p, service);
 	if (service->mode == MODE_NAT) {
 		if (flow_find(p, service)) {
 			flow_touch(p, service, 0);
@@ -449,6 +452,8 @@ __noinline int steer_error(struct pkt *p)
 		return REASON_NOT_SERVICE;
 	if (service->down)
 		return REASON_SERVICE_DOWN;
+	if (is_echo(p->key.proto) && service->flags & SERVICE_ANSWERS)
+		return REASON_ICMP_UNKNOWN; /* about a reply of this machine */
 	if (flow_find(p, service))
 		return REASON_ICMP_ERROR;
 	if (service->mode != MODE_NAT && !params.front) {

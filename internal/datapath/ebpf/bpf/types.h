@@ -17,7 +17,7 @@
 #include <bpf/bpf_helpers.h>
 
 /* Ends of a packet's slot; lb.Reason of the same name. The order groups the
- * actions: pass, forward, hold, drop. */
+ * actions: pass, forward, hold, answer, drop. */
 enum reason {
 	REASON_NONE,
 	REASON_NOT_SERVICE,
@@ -39,6 +39,7 @@ enum reason {
 	REASON_OUTBOUND,
 	REASON_TIER,
 	REASON_FRAGMENT_EARLY,
+	REASON_ECHO_ANSWERED,
 	REASON_MALFORMED,
 	REASON_FRAGMENT_UNKNOWN,
 	REASON_HOLD_FULL,
@@ -52,6 +53,8 @@ enum reason {
 	REASON_TTL_EXPIRED,
 	REASON_SEND_FAILED,
 	REASON_SHARE_REFUSED,
+	REASON_ECHO_REFUSED,
+	REASON_ECHO_RATE,
 	REASON_END,
 };
 
@@ -225,7 +228,7 @@ struct service {
 	__u16 snat_first, snat_last; /* host order */
 	__u16 snat;                  /* first of its addresses in snat_addresses */
 	__u8 snat4, snat6;           /* how many of each family, IPv4 first */
-	__u8 more_owners;            /* owner ids without an element exist (large_owners) */
+	__u8 flags;                  /* SERVICE_ */
 	__u8 has_snat;
 	__u8 rotation_offset, rotation_bits; /* of all layouts */
 	__u32 crowded_cost;          /* ns of credit of an entry without replies in a crowded table */
@@ -233,6 +236,11 @@ struct service {
 	__u32 outer6[4];
 };
 _Static_assert(sizeof(struct service) == 128, "two cache lines");
+
+enum {
+	SERVICE_MORE_OWNERS = 1, /* owner ids without an element exist (large_owners) */
+	SERVICE_ANSWERS = 2,     /* pings are answered here (echo.h) */
+};
 
 /* One generation; two of them, the active one is named by control.active. */
 struct generation {

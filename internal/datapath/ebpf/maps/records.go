@@ -54,7 +54,12 @@ func (t *Tables) ServiceRecord(a *Service, c Clock, outer4, outer6 netip.Addr, s
 			}
 			r.RotationOffset, r.RotationBits = uint8(l.RotationOffset), uint8(l.RotationBits)
 		}
-		r.MoreOwners = boolByte(len(a.LargeOwners) > 0)
+		if len(a.LargeOwners) > 0 {
+			r.Flags |= bpf.ServiceMoreOwners
+		}
+	}
+	if s.Ping == lb.PingBalancer {
+		r.Flags |= bpf.ServiceAnswers
 	}
 	if s.SNAT != nil {
 		r.HasSnat, r.SnatFirst, r.SnatLast = 1, s.SNAT.First, s.SNAT.Last

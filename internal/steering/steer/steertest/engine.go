@@ -21,7 +21,7 @@ type Engine struct {
 func (e *Engine) Traits() Traits {
 	caps := lb.AllCaps()
 	caps.CrossFamily = false
-	return Traits{Caps: caps, Router: e.Router, Has: []string{"clock", "hold", "exact", "rate", "malformed"}}
+	return Traits{Caps: caps, Router: e.Router, Has: []string{"clock", "hold", "exact", "rate", "malformed", "answer"}}
 }
 
 // Apply implements Path.
@@ -57,12 +57,16 @@ func (e *Engine) Packet(data []byte, frame bool, now time.Duration) (Result, err
 	if d.Backend != nil {
 		r.Backend = d.Backend.Name
 	}
-	if d.Action != lb.Forward {
+	if d.Action != lb.Forward && d.Action != lb.Answer {
 		return r, nil
 	}
 	egress := steer.Egress{
 		Source4: Source4(), Source6: Source6(), Router: e.Router,
 		HashKey: e.engine.Snapshot().HashKey,
+	}
+	if d.Action == lb.Answer {
+		r.Out = egress.Answer(nil, &p)
+		return r, nil
 	}
 	r.Out = egress.Append(nil, &p, d)
 	return r, nil

@@ -31,7 +31,7 @@ type Traits struct {
 	AsMark bool
 	// Has lists words that steps may need: "clock" (it goes by the given time),
 	// "hold" (early fragments wait), "exact" (tables hold exactly their limit),
-	// "rate" (new_flow_rate), "malformed" (it sees packets the kernel would discard).
+	// "rate" (new_flow_rate), "malformed" (it sees packets the kernel would discard), "answer" (it answers pings itself).
 	Has []string
 }
 
@@ -45,7 +45,7 @@ type Result struct {
 	Reason           lb.Reason
 	Service, Backend string
 	Mark             uint32 // the fwmark it got, 0 for none; also of packets that pass
-	Out              []byte // the IP packet as it leaves, if forwarded
+	Out              []byte // the IP packet as it leaves, if forwarded; its reply, if answered
 }
 
 // Source4 and Source6 are the outer sources of tunnels in the corpus.

@@ -395,7 +395,7 @@ func (r *run) expected(rest string) ([]byte, error) {
 	if err := parse(inner, &p); err != nil {
 		return nil, err
 	}
-	if r.traits.Router && !p.DecrementTTL() {
+	if r.traits.Router && r.current.Action == lb.Forward && !p.DecrementTTL() {
 		return nil, fmt.Errorf("a router does not forward this TTL")
 	}
 	if !tunnel {
