@@ -61,7 +61,7 @@ func sentence(text string) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-var verbs = map[lb.Action]string{lb.Pass: "passes", lb.Forward: "forwards", lb.Hold: "holds", lb.Drop: "drops"}
+var verbs = map[lb.Action]string{lb.Pass: "passes", lb.Forward: "forwards", lb.Hold: "holds", lb.Drop: "drops", lb.Answer: "answers"}
 
 func balancerReasons(t *testing.T) string {
 	t.Helper()

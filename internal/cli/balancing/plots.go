@@ -5,7 +5,7 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
-// fateOf is what happens to packets with a reason: pass, forward, drop or hold.
+// fateOf is what happens to packets with a reason: pass, forward, drop, hold or answer.
 func fateOf(reason string) string {
 	if r, ok := lb.ParseReason(reason); ok {
 		return r.Action().String()

@@ -112,8 +112,8 @@ type Service struct {
 	Timeouts Timeouts
 	// NewFlowRate is the allowed number of new flows per second; 0 means no limit.
 	NewFlowRate int
-	SNAT        *SNAT    // NAT mode: what backends see as the source; nil keeps the client's address
-	Outbound    bool     // NAT mode: UDP flows that a backend starts leave with the VIP
+	SNAT        *SNAT // NAT mode: what backends see as the source; nil keeps the client's address
+	Outbound    bool  // NAT mode: UDP flows that a backend starts leave with the VIP
 	Ping        PingAnswer
 	Bypass      bool     // mark mode: packets pass while no balancer listens; else they are dropped
 	Health      *Health  // nil: not probed

@@ -65,12 +65,12 @@ func (h SCTPHash) String() string      { return nameOf(h, sctpHashNames()) }
 func (p Protocol) String() string      { return flow.ProtocolName(uint8(p)) }
 
 // MarshalText writes the name, for JSON; likewise below.
-func (m Mode) MarshalText() ([]byte, error)     { return []byte(m.String()), nil }
-func (t Tunnel) MarshalText() ([]byte, error)   { return []byte(t.String()), nil }
-func (a Affinity) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+func (m Mode) MarshalText() ([]byte, error)       { return []byte(m.String()), nil }
+func (t Tunnel) MarshalText() ([]byte, error)     { return []byte(t.String()), nil }
+func (a Affinity) MarshalText() ([]byte, error)   { return []byte(a.String()), nil }
 func (p PingAnswer) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
-func (s State) MarshalText() ([]byte, error)    { return []byte(s.String()), nil }
-func (p Probe) MarshalText() ([]byte, error)    { return []byte(p.String()), nil }
+func (s State) MarshalText() ([]byte, error)      { return []byte(s.String()), nil }
+func (p Probe) MarshalText() ([]byte, error)      { return []byte(p.String()), nil }
 
 func (h Hash) MarshalText() ([]byte, error)     { return []byte(h.String()), nil }
 func (h SCTPHash) MarshalText() ([]byte, error) { return []byte(h.String()), nil }

@@ -65,7 +65,7 @@ func TestWords(t *testing.T) {
 			t.Errorf("overrider %d is called %q", i, got)
 		}
 	}
-	for i, want := range []string{"pass", "forward", "drop", "hold", "unknown"} {
+	for i, want := range []string{"pass", "forward", "drop", "hold", "answer", "unknown"} {
 		if got := Action(i).String(); got != want {
 			t.Errorf("action %d is called %q", i, got)
 		}

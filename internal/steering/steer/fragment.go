@@ -15,6 +15,8 @@ type follow struct {
 	mark   uint32   // reserved mark of what passed
 	client flow.Key // the flow as seen from the client
 	back   bool     // from the backend to the client
+	// service of a ping that passes because the kernel answers it (Options.KernelAnswers), else nil
+	service *lb.Service
 }
 
 // firstFragment remembers the decision on a first fragment.
@@ -23,6 +25,9 @@ func (e *Engine) firstFragment(p *packet.Packet, d Decision, client flow.Key, no
 		return d // its later fragments will not be looked up either
 	}
 	f := follow{reason: d.Reason, mark: d.Mark, client: client}
+	if d.Reason == lb.ReasonNotSteered {
+		f.service = d.Service
+	}
 	if d.Backend != nil {
 		f.record = e.placeOf(d.Backend)
 		f.back = d.Reason == lb.ReasonReply || d.Reason == lb.ReasonICMPReply || d.Reason == lb.ReasonOutbound
@@ -79,7 +84,7 @@ func (e *Engine) laterFragment(p *packet.Packet, now time.Duration) Decision {
 	case held == flow.FragmentLost:
 		return e.lost(p.Fragment, lb.ReasonHoldFull)
 	case f.record == nil:
-		d := verdict(f.reason, nil, nil)
+		d := verdict(f.reason, f.service, nil)
 		d.Mark = f.mark
 		return d
 	}

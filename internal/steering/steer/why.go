@@ -46,12 +46,6 @@ func (e *Engine) because(p *packet.Packet, k flow.Key, d Decision) string {
 	switch d.Reason {
 	case lb.ReasonNotService:
 		return e.notService(p, k, d)
-	case lb.ReasonEchoAnswered:
-		return "a ping of a service with ping: balancer: the balancer answers it; with the data paths nfqueue and udp the kernel does, if it has the address"
-	case lb.ReasonEchoRefused:
-		return "the balancer would answer this ping (ping: balancer), but it is a fragment, has IP options or extension headers, is cut short, or has no single sender: dropped"
-	case lb.ReasonEchoRate:
-		return fmt.Sprintf("the balancer answers at most %d pings of a service per second (ping: balancer): dropped", lb.EchoRate)
 	case lb.ReasonNotSteered:
 		return "the address is a VIP's, but no service balances this protocol or ICMP type: passed to the kernel"
 	case lb.ReasonUnmatched:
@@ -103,6 +97,19 @@ func (e *Engine) because(p *packet.Packet, k flow.Key, d Decision) string {
 		return "no source address and port toward the backend (snat) is free, and flows that have proven themselves hold them: dropped"
 	case lb.ReasonMalformed:
 		return "its headers lie about lengths or are cut short: dropped"
+	}
+	return becauseAnswered(d)
+}
+
+// becauseAnswered explains decisions about pings that the balancer answers itself.
+func becauseAnswered(d Decision) string {
+	switch d.Reason {
+	case lb.ReasonEchoAnswered:
+		return "a ping of a service with ping: balancer: the balancer answers it; with the data paths nfqueue and udp the kernel does, if it has the address"
+	case lb.ReasonEchoRefused:
+		return "the balancer would answer this ping (ping: balancer), but it is a fragment, has IP options or extension headers, is cut short, or has no single sender: dropped"
+	case lb.ReasonEchoRate:
+		return fmt.Sprintf("the balancer answers at most %d pings of a service per second (ping: balancer): dropped", lb.EchoRate)
 	}
 	return ""
 }

@@ -14,6 +14,9 @@ const (
 	MaxLayouts         = 4            // MAX_LAYOUTS
 	BucketSlots        = 4            // BUCKET_SLOTS
 	Reasons            = 64           // REASONS
+	ServiceMoreOwners  = 1            // SERVICE_MORE_OWNERS
+	ServiceAnswers     = 2            // SERVICE_ANSWERS
+	RateEchoes         = 2051         // RATE_ECHOES
 	NoSlot             = 65535        // NO_SLOT
 	SlotDrop           = 65534        // SLOT_DROP
 	SlotReject         = 65533        // SLOT_REJECT

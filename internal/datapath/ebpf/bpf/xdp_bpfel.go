@@ -226,7 +226,7 @@ type Service struct {
 	Snat           uint16
 	Snat4          uint8
 	Snat6          uint8
-	MoreOwners     uint8
+	Flags          uint8
 	HasSnat        uint8
 	RotationOffset uint8
 	RotationBits   uint8

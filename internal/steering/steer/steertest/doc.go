@@ -25,6 +25,8 @@
 //	raw HEX          give these bytes as an IP packet
 //	frame HEX        give these bytes as an Ethernet frame
 //	again            give the last packet (or packets) once more
+//	repeat N         give the last packet N times more: each is to have the result that
+//	                 was wanted last
 //	want ACTION REASON [SERVICE/BACKEND]
 //	                 the next packet's result. $x in place of a backend is bound
 //	                 when first seen; !$x is any other backend

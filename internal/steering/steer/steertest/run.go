@@ -177,6 +177,8 @@ func (r *run) step(line string) error {
 		return r.override(rest)
 	case "in", "raw", "frame", "again":
 		return r.in(verb, rest)
+	case "repeat":
+		return r.repeat(rest)
 	case "want":
 		return r.want(strings.Fields(rest))
 	case "out":
@@ -294,6 +296,24 @@ func (r *run) in(verb, rest string) error {
 			return err
 		}
 		r.results = append(r.results, result)
+	}
+	return nil
+}
+
+// repeat gives the last packet n times more, with the same result each time.
+func (r *run) repeat(rest string) error {
+	n, err := strconv.Atoi(rest)
+	if err != nil || r.current == nil || len(r.sent) != 1 || len(r.results) > 0 {
+		return fmt.Errorf("write one packet and what it wants first, then repeat NUMBER")
+	}
+	for i := range n {
+		got, err := r.path.Packet(bytes.Clone(r.sent[0].data), r.sent[0].frame, r.now)
+		if err != nil {
+			return err
+		}
+		if got.Reason != r.current.Reason || got.Service != r.current.Service || got.Backend != r.current.Backend {
+			return fmt.Errorf("number %d: got %s %s %s/%s", i+1, got.Action, got.Reason, got.Service, got.Backend)
+		}
 	}
 	return nil
 }
