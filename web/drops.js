@@ -20,6 +20,7 @@ const remedies = [
   [/config_failures/, "Correct the configuration: the log and the status have the line and the key."],
   [/send_errors|reply_errors/, "Look at routes to the peer, and at ulimit -n."],
   [/exhausted/, "Raise ulimit -n, or add addresses."],
+  [/udp_refused/, "Start the program of the backend, or take it out: weir lb down."],
   [/admin_connections/, "Too many programs connect to the admin address."],
 ];
 

@@ -1,6 +1,6 @@
 // The page of `weir tcp stats`: it draws each state that api/events sends, and asks api/history for its plots.
 
-import { $, element, figure, perSecond, setText, showCards, whole } from "./dom.js";
+import { $, element, perSecond, seconds, setText, showCards, whole } from "./dom.js";
 import { Plot } from "./plot.js";
 import { SortedTable, drawMatrix } from "./table.js";
 
@@ -21,7 +21,7 @@ const where = { title: "host", value: (r) => r.host, text: (r) => [r.host || r.a
 const machine = [
   { ...column("CPU", (r) => r.cpu_percent, percent, { hint: "of one core" }), text: unlessOriginal((r) => percent(r.cpu_percent)) },
   { ...column("memory", (r) => r.rss_bytes, bytes), text: unlessOriginal((r) => bytes(r.rss_bytes)) },
-  column("report", (r) => r.age_s, (v) => figure(Math.round(v)) + " s ago", { hint: "age of the last report" }),
+  column("report", (r) => r.age_s, (v) => seconds(Math.round(v)) + " ago", { hint: "age of the last report" }),
 ];
 
 const serverTable = new SortedTable($("servers"), "", [
@@ -57,8 +57,8 @@ const failureTable = new SortedTable($("failures"), "Of all clients that are lis
   { title: "what it means, what to do", value: (r) => r.remedy || "", text: (r) => r.remedy || "", wide: true },
 ], [1, true], null);
 
-const connectionsPlot = new Plot($("plot-connections"), "Connections", [
-  { name: "clients count", style: "a" }, { name: "servers count", style: "b" }, { name: "expected", style: "e" }]);
+const connectionLines = [{ name: "clients count", style: "a" }, { name: "servers count", style: "b" }, { name: "expected", style: "e" }];
+const connectionsPlot = new Plot($("plot-connections"), "Connections", connectionLines);
 const eventsPlot = new Plot($("plot-events"), "Events per second", [
   { name: "opened", style: "a" }, { name: "lost", style: "d" }, { name: "reconnected", style: "c" }, { name: "failed", style: "b" }]);
 
@@ -112,6 +112,12 @@ function speak(text, now) {
   $("spoken").textContent = text;
 }
 
+// What the service refuses or gives up, for the last line.
+const dropped = {
+  reporters: "reports of more reporters", forgotten: "reporters forgotten early", bad_reports: "impossible reports", too_large: "too large reports", strangers: "requests without the token",
+  busy: "reports at a busy time", watchers: "readers more than there is room for", slow_watchers: "readers that were too slow",
+};
+
 let words = [];
 
 // matrixWords are those of the filter, unless they leave no client: then they were meant for servers.
@@ -134,7 +140,7 @@ function show(st) {
   const empty = st.reporters === 0;
   $("empty").hidden = !empty;
   $("full").hidden = empty;
-  const lost = Object.entries(st.dropped).filter(([, n]) => n > 0).map(([what, n]) => `${what.replaceAll("_", " ")} ${whole(n)}`);
+  const lost = Object.entries(st.dropped).filter(([, n]) => n > 0).map(([what, n]) => whole(n) + " " + (dropped[what] || what));
   setText($("dropped"), `${st.reporters} of at most ${st.max_reporters} reporters, ${whole(st.reports)} reports` + (lost.length ? "; refused or given up: " + lost.join(", ") : ""));
   if (empty) return;
   choices(st);
@@ -167,7 +173,9 @@ async function plots(atOnce) {
     if (id !== picked || of !== span) return; // a newer request has replaced this one
     const slots = spans[of].seconds / h.step_s;
     const expected = id === "all" && state.expected ? h.clients.map(() => state.expected) : h.clients.map(() => null);
-    connectionsPlot.set([h.clients, h.servers, expected], h.step_s, slots);
+    const wanted = expected.some((v) => v !== null) ? 3 : 2;
+    if (connectionsPlot.series.length !== wanted) connectionsPlot.lines(connectionLines.slice(0, wanted));
+    connectionsPlot.set([h.clients, h.servers, expected].slice(0, wanted), h.step_s, slots);
     eventsPlot.set([h.opened, h.lost, h.reconnected, h.failed], h.step_s, slots);
   } catch { /* the badge shows it */ } finally {
     asking = false;

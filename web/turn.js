@@ -6,7 +6,7 @@ const rowsShown = 100;
 const few = (list) => list.slice(0, 2).join(" ") + (list.length > 2 ? " +" + (list.length - 2) : "");
 const counts = [
   column("allocations", (r) => r.allocations, whole), column("permissions", (r) => r.permissions, whole), column("channels", (r) => r.channels, whole),
-  column("suspended", (r) => r.suspended, whole, { hint: "permissions and channels whose routes are missing" }), column("opened", (r) => r.opened, whole, { hint: "allocations since the start" }),
+  column("suspended", (r) => r.suspended, whole, { hint: "permissions and channels whose routes are missing" }),
 ];
 const rates = [
   column("up", (r) => r.up, perSecond, { hint: "packets from clients to peers" }), column("down", (r) => r.down, perSecond, { hint: "packets from peers to clients" }),
@@ -16,7 +16,7 @@ const rates = [
 export class Gateway {
   constructor(page) {
     this.listeners = new SortedTable(page.region("listeners", "Listeners"), "", [
-      textColumn("listener", (r) => r.name), textColumn("protocol", (r) => r.protocol), textColumn("address", (r) => r.address), ...counts,
+      textColumn("listener", (r) => r.name), textColumn("protocol", (r) => r.protocol), textColumn("address", (r) => r.address), ...counts, column("opened", (r) => r.opened, whole, { hint: "allocations since the start" }),
       column("connections", (r) => r.connections, whole, { hint: "of clients over TCP, TLS and DTLS" }), ...rates,
       column("overflowed", (r) => r.overflowed, whole, { hint: "datagrams that found the kernel's buffer full" }),
     ], [0, false], null);

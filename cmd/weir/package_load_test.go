@@ -51,6 +51,7 @@ systemctl reload weir-lb weir-turn`
 // packageLoad is what goes on during the upgrade.
 type packageLoad struct {
 	p          *packaged
+	server     *exec.Cmd
 	client     *exec.Cmd
 	clientOut  bytes.Buffer
 	clientErr  clitest.LockedBuffer
@@ -61,10 +62,12 @@ type packageLoad struct {
 func (p *packaged) startLoad() *packageLoad {
 	p.t.Helper()
 	p.run("bash", "-ec", packageNetwork)
-	l := &packageLoad{p: p}
-	server := p.Command("ip", "netns", "exec", "backend", "weir", "tcp", "server", "--listen", "10.66.9.9:5000", "--workers", "1", "-q")
-	clitest.Must(p.t, clitest.StartChild(server))
-	l.client = p.Command("sh", "-c", "echo $$ > /run/clients.pid; exec ip netns exec clients weir tcp client --to 10.66.9.9:5000 --connections "+strconv.Itoa(packageConnections)+" --heartbeat 1s --workers 1 --json")
+	in := func(namespace, command string) *exec.Cmd {
+		return p.Command("sh", "-c", "echo $$ > /run/"+namespace+".pid; exec ip netns exec "+namespace+" "+command)
+	}
+	l := &packageLoad{p: p, server: in("backend", "weir tcp server --listen 10.66.9.9:5000 --workers 1 -q")}
+	clitest.Must(p.t, clitest.StartChild(l.server))
+	l.client = in("clients", "weir tcp client --to 10.66.9.9:5000 --connections "+strconv.Itoa(packageConnections)+" --heartbeat 1s --workers 1 --json")
 	l.client.Stdout, l.client.Stderr = &l.clientOut, &l.clientErr
 	clitest.Must(p.t, clitest.StartChild(l.client))
 	netlabtest.Eventually(p.t, "all connections are there", func() bool {
@@ -135,6 +138,8 @@ func (l *packageLoad) end() {
 	}
 	l.p.run("sh", "-c", "kill -INT $(cat /run/clients.pid)")
 	_ = l.client.Wait() // its exit code tells a void result too, as that of a busy machine
+	l.p.run("sh", "-c", "kill -INT $(cat /run/backend.pid)")
+	_ = l.server.Wait()
 	var report v1.TCPReport
 	if err := json.Unmarshal(l.clientOut.Bytes(), &report); err != nil {
 		l.p.t.Fatalf("connections: %v\n%s\n%s", err, l.clientErr.String(), l.clientOut.String())
