@@ -13,6 +13,7 @@ type CheckResult struct {
 	Warnings []string        `json:"warnings,omitempty"`  // absent: none
 	Services []ServiceStatus `json:"services,omitempty"`  // of a load balancer's file; else absent
 	Tier     []MemberStatus  `json:"tier,omitempty"`      // absent: the file has no tier
+	Names    []ResolvedName  `json:"names,omitempty"`     // DNS names of backends, and what they resolve to here and now; absent: none
 	Announce []string        `json:"announce,omitempty"`  // prefixes that would be announced while all backends are healthy; absent: none
 	Gateway  *TurnGateway    `json:"gateway,omitempty"`   // of a TURN gateway's file; else absent
 	Node     string          `json:"node,omitempty"`      // of a CoAP node's file: what it listens on; else absent

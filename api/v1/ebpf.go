@@ -32,7 +32,10 @@ type EBPFInterface struct {
 type EBPFTable struct {
 	Name string `json:"name"` // flows, replies, fragments, services, backends, ...
 	Used int    `json:"used"` // entries
-	Size int    `json:"size"` // bound on entries
+	Size int    `json:"size"` // entries that memory is allocated for: the bound
+	// Configured is what limits says, for which Size has room to spare, so that the hash seldom finds its buckets full. Absent: the table
+	// has no limit of its own in the configuration.
+	Configured int `json:"configured,omitempty"`
 	// Proven are those of Used that make no room for new flows: TCP that is established, others that were answered (mode nat) or
 	// had a second packet. Only of the table flows; absent: none.
 	Proven int `json:"proven,omitempty"`

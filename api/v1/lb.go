@@ -30,7 +30,7 @@ type BalancerStatus struct {
 	Services []ServiceStatus `json:"services" metric:""` // ordered by name; null before the first configuration
 	Tier     []MemberStatus  `json:"tier,omitempty"`     // balancers that share fragments; absent: there is no tier
 	// Names are the DNS names of backends, ordered. Absent: there are none.
-	Names []DNSName `json:"names,omitempty"`
+	Names []DNSName `json:"names,omitempty" metric:""`
 	// Announce is what is announced of the addresses. Absent: the configuration announces nothing.
 	Announce *AnnounceStatus `json:"announce,omitempty" metric:""`
 	// Sync is how the state of translated flows is shared with other balancers. Absent: the configuration has no peers.

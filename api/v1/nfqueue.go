@@ -14,6 +14,20 @@ type NFQueueStatus struct {
 	FlowTable     FlowTableStatus            `json:"flow_table"`     // the flow tables of all queues
 	Fragments     FragmentStatus             `json:"fragments"`      // the fragment tables of all queues
 	Tier          TierCounters               `json:"tier"`           // fragments for other balancers
+	Kept          *KeptFlows                 `json:"kept"`           // flows that outlive the process
+}
+
+// KeptFlows says which flows outlive a process, also after kill -9, and which of the last process were taken over.
+type KeptFlows struct {
+	File          string  `json:"file,omitempty"`           // where they are kept; absent: nowhere
+	Why           string  `json:"why,omitempty"`            // why they are not kept, or why those of the last process were not taken over; absent: they are
+	TookOver      int     `json:"took_over"`                // flows of the last process that this one has taken over at its start
+	Expired       int     `json:"expired,omitempty"`        // of its flows, those whose time was over; absent: none
+	NotConfigured int     `json:"not_configured,omitempty"` // those whose service or backend was not configured any more; absent: none
+	NoRoom        int     `json:"no_room,omitempty"`        // those for which the table is too small now; absent: none
+	Damaged       int     `json:"damaged,omitempty"`        // records that could not be used; absent: none
+	Seconds       float64 `json:"seconds,omitempty"`        // that taking over took; absent: there was nothing
+	Unkept        uint64  `json:"unkept,omitempty"`         // changes of flows that were not written, because there was no memory; absent: none
 }
 
 // NFQueue is one queue and its worker.

@@ -277,7 +277,7 @@ func (r *floodRun) startNFQueue(ctx context.Context, fast string, args ...string
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return err
 	}
-	args = append([]string{"lb", "run", "-c", config, "--datapath", "nfqueue", "--fast", fast}, args...)
+	args = append([]string{"lb", "run", "-c", config, "--datapath", "nfqueue", "--keep=false", "--fast", fast}, args...)
 	return r.part(ctx, "middle", "lb", args...)
 }
 

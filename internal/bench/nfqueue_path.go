@@ -207,7 +207,7 @@ func (g *grid) startWeir(ctx context.Context, p *path) error {
 	}
 	run := []string{"lb", "run", "-c", config, "--datapath", "nfqueue", "--queue", "0:" + strconv.Itoa(p.nfq.queues-1)}
 	if p.nfq.fast {
-		run = append(run, "--fast", "on", "--interface", "left")
+		run = append(run, "--fast", "on", "--interface", "left", "--keep=false")
 	}
 	d, err := p.Daemon(ctx, "balancer", strings.NewReplacer(", ", "-", " ", "-").Replace(p.title()), run...)
 	p.nfq.weir = d

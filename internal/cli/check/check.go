@@ -1,11 +1,14 @@
 package check
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,8 +23,10 @@ import (
 	"github.com/weir-lb/weir/internal/control/announce"
 	"github.com/weir-lb/weir/internal/control/announce/bgp"
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/control/names"
 	"github.com/weir-lb/weir/internal/control/redundancy"
 	"github.com/weir-lb/weir/internal/steering/lb"
+	"github.com/weir-lb/weir/internal/terminal"
 )
 
 // checkResult is what `weir check --json` prints.
@@ -71,6 +76,9 @@ are printed with each backend's share of new flows. TURN gateway, in Weir's or S
 certificates, and its listeners and clusters are printed. CoAP node: it is checked with its keys. Files of keys of a CoAP node,
 PSK and OSCORE contexts: they are checked without printing a key. Scenarios of weir snat: they are checked, and their names are
 printed.
+
+DNS names of backends are looked up here, for 3 s at most; the output says what they resolve to. A name without an answer is a note, no
+error: its backends come once it resolves.
 
 Everything that is wrong is printed, one line each, as file:line:column: key: what; remedy. What depends on a value that cannot
 be read is checked once that can be.
@@ -140,7 +148,7 @@ func printChecked(out io.Writer, result *checkResult) error {
 		_, err := fmt.Fprintf(out, "%d scenarios of weir snat: %s\n", len(result.Scenario), strings.Join(result.Scenario, "; "))
 		return err
 	}
-	if err := status.Services(out, result.Services, result.Tier); err != nil || len(result.Announce) == 0 {
+	if err := errors.Join(status.Services(out, result.Services, result.Tier), printNames(out, result.Names)); err != nil || len(result.Announce) == 0 {
 		return err
 	}
 	_, err := fmt.Fprintf(out, "\nannounced while it can be served: %s\n", strings.Join(result.Announce, ", "))
@@ -220,12 +228,58 @@ func checkText(result *checkResult, caps lb.Caps) error {
 	if err := compile(); err != nil {
 		return err
 	}
-	result.Services, result.Tier = control.Describe(snapshot, nil), control.DescribeTier(snapshot)
+	overrides := checkNames(&spec, result)
+	if resolved, err := lb.Compile(spec, overrides, caps); err == nil {
+		snapshot = resolved
+	}
+	result.Services, result.Tier = control.Describe(snapshot, overrides), control.DescribeTier(snapshot)
 	result.Warnings = append(document.Warnings(), spec.Warnings()...)
 	for _, route := range announce.Decide(snapshot, announce.Node{}) {
 		result.Announce = append(result.Announce, route.Prefix.String())
 	}
 	return errors.Join(checkPasswords(snapshot.Announce, document, result), checkSyncKey(snapshot.Sync, document, result))
+}
+
+// resolveTimeout bounds how long weir check waits for the answers of resolvers.
+const resolveTimeout = 3 * time.Second
+
+// checkNames looks the DNS names of backends up, and returns their addresses for Compile. A name without an answer is no error: the machine
+// that runs the load balancer may have another resolver, and there its backends come once the name resolves.
+func checkNames(spec *lb.Spec, result *checkResult) *lb.Overrides {
+	hosts := spec.Hosts()
+	if len(hosts) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
+	defer cancel()
+	result.Names = names.Once(ctx, hosts)
+	addresses := map[string][]netip.Addr{}
+	for _, name := range result.Names {
+		addresses[name.Name] = name.Addresses
+	}
+	return (*lb.Overrides)(nil).WithAddresses(addresses)
+}
+
+// printNames writes what DNS names resolve to.
+func printNames(out io.Writer, resolved []v1.ResolvedName) error {
+	if len(resolved) == 0 {
+		return nil
+	}
+	table := terminal.NewTable(out, false)
+	fmt.Fprintln(table, "\nHOST\tRESOLVES HERE TO")
+	for i := range resolved {
+		n := &resolved[i]
+		if n.Error != "" {
+			fmt.Fprintf(table, "%s\tnote: nothing now, so no backend until it does: %s\n", n.Name, n.Error)
+			continue
+		}
+		addresses := make([]string, len(n.Addresses))
+		for j := range addresses {
+			addresses[j] = n.Addresses[j].String()
+		}
+		fmt.Fprintf(table, "%s\t%s\n", n.Name, strings.Join(addresses, " "))
+	}
+	return table.Flush()
 }
 
 // checkSyncKey reads the key that balancers share. The environment of weir lb run may be another one than that of weir check.

@@ -37,8 +37,8 @@ func (f *ebpfFlags) add(cmd *cobra.Command) {
 	set := cmd.Flags()
 	set.StringSliceVarP(&f.interfaces, "interface", "i", nil, "ebpf, and the fast path of nfqueue: interfaces that packets come in on, such as eth0,eth1")
 	set.StringVar(&f.hook, "hook", "auto", "ebpf: where programs run: auto, xdp or tcx")
-	set.StringVar(&f.pinPath, "pin-path", pins.DefaultPath, "ebpf: directory of a bpf file system that keeps flows and programs over a restart")
-	set.BoolVar(&f.keep, "keep", true, "ebpf: programs and flows stay at work after the end, for the next start; with --keep=false, an interrupt or SIGTERM ends them as weir lb stop does")
+	set.StringVar(&f.pinPath, "pin-path", pins.DefaultPath, "ebpf, and the fast path of nfqueue (there by default "+pins.DefaultFrontPath+"): directory of a bpf file system that keeps flows and programs over a restart")
+	set.BoolVar(&f.keep, "keep", true, "ebpf, nfqueue: programs and flows stay after the end, for the next start; with --keep=false, an interrupt or SIGTERM ends them as weir lb stop does")
 	set.StringVar(&f.order, "tcx-order", "first", "ebpf: before or behind other TCX programs: first or last")
 	set.StringVar(&f.source4, "tunnel-source4", "", "ebpf: outer IPv4 source of L3-DSR tunnels (default: what the route prefers)")
 	set.StringVar(&f.source6, "tunnel-source6", "", "ebpf: outer IPv6 source of L3-DSR tunnels")
@@ -121,6 +121,14 @@ func (f *ebpfFlags) stop(log *slog.Logger) func() error {
 	}
 }
 
+// stopFront is stop for the program in front of queues.
+func (f *ebpfFlags) stopFront(log *slog.Logger) func() error {
+	if f.keep {
+		return nil
+	}
+	return func() error { return pins.End(f.frontPins(), log) }
+}
+
 func ebpfFlow(f *ebpf.Flow) v1.Flow {
 	flow := v1.Flow{
 		Protocol: lb.Protocol(f.Protocol).String(), Client: f.Client.String(), VIP: f.VIP.String(),
@@ -184,6 +192,8 @@ func newLBStopCommand() *cobra.Command {
 		Long: `End the kernel data path of a pin path: detach its programs, remove its tables, give managed neighbours back to the
 kernel, and turn GRO off again where weir turned it on. A weir that serves the pin path is ended first.
 
+Without --pin-path it ends the kernel data path, or where there is none, the program of the fast path in front of queues.
+
 An interrupt or SIGTERM of weir lb run leaves the data path at work, so that a restart or an update of weir breaks no
 flow. This command is the way to end it.`,
 		Example: `  weir lb stop
@@ -193,7 +203,11 @@ flow. This command is the way to end it.`,
 			if err := privilege.Check(privilege.LBStop); err != nil {
 				return err
 			}
-			stopped, err := pins.Stop(cmd.Context(), pinPath, slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
+			log := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+			stopped, err := pins.Stop(cmd.Context(), pinPath, log)
+			if err == nil && stopped == nil && !cmd.Flags().Changed("pin-path") {
+				stopped, err = pins.Stop(cmd.Context(), pins.DefaultFrontPath, log)
+			}
 			if err != nil {
 				return err
 			}

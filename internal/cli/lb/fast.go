@@ -9,6 +9,7 @@ import (
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
 	"github.com/weir-lb/weir/internal/datapath/fastpath"
 	"github.com/weir-lb/weir/internal/datapath/nfqueue"
 	"github.com/weir-lb/weir/internal/metrics"
@@ -24,7 +25,7 @@ const (
 
 // withFast puts the fast path in front of an opened queue, according to --fast.
 func withFast(mode string, queue *nfqueue.Datapath, kernel *ebpfFlags, log *slog.Logger) (*fastpath.Datapath, error) {
-	config := fastpath.Config{Must: mode == fastOn, Log: log}
+	config := fastpath.Config{Must: mode == fastOn, Log: log, End: func() error { return pins.End(kernel.frontPins(), log) }}
 	if mode == fastOff {
 		config.Never = "--fast off"
 		return fastpath.New(queue, config), nil
@@ -37,6 +38,14 @@ func withFast(mode string, queue *nfqueue.Datapath, kernel *ebpfFlags, log *slog
 		return nil, cli.UsageError(fmt.Errorf("--fast %s: %w", mode, err))
 	}
 	return fastpath.New(queue, config), nil
+}
+
+// frontPins is where the program of the fast path is kept.
+func (f *ebpfFlags) frontPins() string {
+	if f.pinPath == pins.DefaultPath {
+		return pins.DefaultFrontPath
+	}
+	return f.pinPath
 }
 
 // fastConfig reads the flags that the fast path shares with the kernel data path. why is the reason not to use the fast
@@ -54,7 +63,7 @@ func fastConfig(kernel *ebpfFlags, log *slog.Logger) (config ebpf.Config, why st
 	if err := privilege.Check(privilege.LBRunFast); err != nil {
 		return config, err.Error(), nil
 	}
-	config.Hook, config.Front, config.PinPath = attach.HookTCX, true, ""
+	config.Hook, config.Front, config.PinPath = attach.HookTCX, true, kernel.frontPins()
 	return config, "", nil
 }
 

@@ -6,8 +6,10 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -241,6 +243,43 @@ func TestRootNFQFastComesAndGoes(t *testing.T) {
 		k.reload(plain)
 		k.until("the fast path again", func(s *v1.LBStatus) bool { return s.Fast.InUse && s.Fast.Why == "" })
 		all()
+	}
+}
+
+// The program stays attached when weir is killed or ends: flows go on without it, no packet of theirs is lost, and the next weir takes program
+// and flows over. One that does not use the program takes it away.
+func TestRootNFQFastOutlivesKills(t *testing.T) {
+	clitest.TakesSeconds(t)
+	lab := fastLab(t, "nfqfastkill")
+	plain := fmt.Sprintf(queueSpec, 100)
+	k := newQueueLB(t, lab.Namespace("gateway"), plain, "--interface", "veth0")
+	k.until("the fast path", func(s *v1.LBStatus) bool { return s.Fast.InUse && s.Kernel.Pins == k.pins && !s.Kernel.TookOver })
+	var talkers []*talker
+	for range 8 {
+		talkers = append(talkers, newTalker(t, lab.Namespace("zone0"), "tcp", "10.9.9.9:80"), newTalker(t, lab.Namespace("zone0"), "udp", "10.9.9.9:80"))
+	}
+	k.reload(fmt.Sprintf(queueSpec, 1)) // of 101 new flows one would go to a
+	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+		k.end(signal)
+		for i, talker := range talkers { // there is no weir
+			if err := talker.say(); err != nil {
+				t.Errorf("after signal %d, client %d: %v", signal, i, err)
+			}
+		}
+		k.start()
+		k.until("the program again", func(s *v1.LBStatus) bool { return s.Fast.InUse && s.Kernel.TookOver })
+		for i, talker := range talkers {
+			if err := talker.say(); err != nil {
+				t.Errorf("taken over, client %d: %v", i, err)
+			}
+		}
+	}
+	k.end(syscall.SIGKILL)
+	k.args = append(k.args, "--fast", "off")
+	k.start()
+	k.until("the queue alone", func(s *v1.LBStatus) bool { return !s.Fast.InUse })
+	if _, err := os.Stat(k.pins); !os.IsNotExist(err) {
+		t.Errorf("the program that is not used is still at %s: %v", k.pins, err)
 	}
 }
 

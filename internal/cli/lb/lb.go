@@ -82,11 +82,10 @@ With --datapath nfqueue, packets that iptables rules hand to netfilter queues ge
 			if err != nil {
 				return cli.UsageError(err)
 			}
-			if !cmd.Flags().Changed("owners-state") {
-				ownersFile = flags.AdminFile(".owners")
-			}
-			if !cmd.Flags().Changed("tables-state") {
-				tablesFile = flags.AdminFile(".tables")
+			for state, file := range map[string]*string{"owners": &ownersFile, "tables": &tablesFile, "flows": &queues.flows} {
+				if !cmd.Flags().Changed(state + "-state") {
+					*file = flags.AdminFile("." + state)
+				}
 			}
 			return runLB(cmd.Context(), file.Path, datapath, ownersFile, tablesFile, &source, &kernel, &queues, flags, log)
 		},

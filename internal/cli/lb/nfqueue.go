@@ -32,23 +32,27 @@ type nfqueueFlags struct {
 	failOpen bool
 	spin     time.Duration
 	fast     string
+	flows    string // file
 }
 
 func (f *nfqueueFlags) add(cmd *cobra.Command) {
 	set := cmd.Flags()
 	set.StringVar(&f.queues, "queue", "0", "nfqueue: queues to serve, such as 0 or 0:3, one worker for each")
 	set.StringVar(&f.fast, "fast", fastAuto, "nfqueue: a TCX program at --interface marks what it can before the queue: auto, on (or fail), off")
+	set.StringVar(&f.flows, "flows-state", "", "nfqueue: file that keeps the flows for the next start, also after kill -9; empty for none (default: the socket of --admin with .flows instead of .sock)")
 	set.IntVar(&f.length, "queue-length", nfqueue.DefaultLength, "nfqueue: packets that may wait in each queue")
 	set.IntVar(&f.copy, "copy-range", nfqueue.DefaultCopyRange, "nfqueue: bytes of each packet to look at")
 	set.IntVar(&f.batch, "batch", nfqueue.DefaultBatch, "nfqueue: packets read and answered by one system call")
 	set.IntVar(&f.buffer, "receive-buffer", 0, "nfqueue: bytes of each queue's socket (default: enough for a full queue)")
 	set.BoolVar(&f.failOpen, "fail-open", false, "nfqueue: packets that find their queue full go on without a mark instead of being dropped")
+	cli.CompleteFlag(cmd, "flows-state", cli.FilesOf("flows"))
 	cli.DurationVar(set, &f.spin, "spin", nfqueue.DefaultSpin, "nfqueue: under load, how long to look for the next packet before sleeping; 0: never")
 }
 
 func (f *nfqueueFlags) config(log *slog.Logger) (nfqueue.Config, error) {
 	config := nfqueue.Config{
 		Length: f.length, CopyRange: f.copy, Batch: f.batch, ReceiveBuffer: f.buffer, FailOpen: f.failOpen, Spin: f.spin, Log: log,
+		FlowFile: f.flows,
 	}
 	if f.spin < 0 {
 		return config, fmt.Errorf("--spin %s: write 0 (never) to 1ms", f.spin)
@@ -82,6 +86,7 @@ func (f *nfqueueFlags) config(log *slog.Logger) (nfqueue.Config, error) {
 
 func openNFQueue(flags *nfqueueFlags, kernel *ebpfFlags, log *slog.Logger) (*balancer, error) {
 	config, err := flags.config(log)
+	config.DropFlows = !kernel.keep
 	if err == nil {
 		err = config.Validate()
 	}
@@ -103,6 +108,8 @@ func openNFQueue(flags *nfqueueFlags, kernel *ebpfFlags, log *slog.Logger) (*bal
 	}
 	return &balancer{
 		datapath: fast,
+		abandon:  fast.Abandon,
+		stop:     kernel.stopFront(log),
 		respond:  func(context.Context) { datapath.Respond() },
 		samples:  func() []metrics.Sample { return append(nfqueueSamples(datapath), fastSamples(fast)...) },
 		flows: func(_ *lb.Snapshot, yield func(v1.Flow) bool) {
@@ -150,6 +157,7 @@ func nfqueueText(s nfqueue.Stats) *v1.NFQueueStatus {
 			Refused: s.Tables.FlowsRefused, Expired: s.Tables.FlowsExpired, Displaced: s.Tables.FlowsDisplaced,
 		},
 		Tier: v1.TierCounters(s.Tables.Tier),
+		Kept: keptText(&s.Kept),
 	}
 	for i := range s.Queues {
 		text.Queues = append(text.Queues, queueText(&s.Queues[i]))
@@ -168,6 +176,14 @@ func nfqueueText(s nfqueue.Stats) *v1.NFQueueStatus {
 		}
 	}
 	return text
+}
+
+// keptText says which flows outlive the process.
+func keptText(k *nfqueue.Kept) *v1.KeptFlows {
+	return &v1.KeptFlows{
+		File: k.File, Why: k.Why, Unkept: k.Unkept, TookOver: k.Flows[steer.RestoredFlow], Expired: k.Flows[steer.RestoreExpired],
+		NotConfigured: k.Flows[steer.RestoreGone], NoRoom: k.Flows[steer.RestoreNoRoom], Damaged: k.Damaged + k.Flows[steer.RestoreBad], Seconds: k.Took.Seconds(),
+	}
 }
 
 func queueText(q *nfqueue.QueueStats) v1.NFQueue {

@@ -3,6 +3,7 @@ package lb
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/cli/status/statustest"
+	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -67,15 +69,18 @@ func newQueueLB(t *testing.T, host *netlab.Host, config string, more ...string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &kernelLB{t: t, host: host, config: filepath.Join(dir, "weir.yaml"), socket: filepath.Join(dir, "s"), out: new(clitest.LockedBuffer)}
+	k := &kernelLB{t: t, host: host, pins: filepath.Join(netlabtest.BPFFS(t), "queue"), config: filepath.Join(dir, "weir.yaml"), socket: filepath.Join(dir, "s"), out: new(clitest.LockedBuffer)}
 	k.write(config)
-	k.args = []string{"lb", "run", "-c", k.config, "--datapath", "nfqueue", "--queue", "0:1", "--admin", "unix:" + k.socket}
+	k.args = []string{"lb", "run", "-c", k.config, "--datapath", "nfqueue", "--queue", "0:1", "--admin", "unix:" + k.socket, "--pin-path", k.pins}
 	k.args = append(k.args, more...)
 	t.Cleanup(func() {
 		select {
 		case <-k.ended:
 		default:
 			k.end(syscall.SIGTERM)
+		}
+		if _, err := pins.Stop(context.Background(), k.pins, slog.New(slog.DiscardHandler)); err != nil {
+			t.Errorf("stop: %v", err)
 		}
 		os.RemoveAll(dir)
 		if t.Failed() {
@@ -86,7 +91,8 @@ func newQueueLB(t *testing.T, host *netlab.Host, config string, more ...string) 
 	return k
 }
 
-// Weir is killed and restarted with the rules in place: flows go on to the same backends, and lose nothing for good.
+// Weir is killed and restarted with the rules in place: flows go on to the same backends, also those that are there only because they were
+// opened under other weights, and lose nothing for good. What the configuration does not allow any more is not taken over.
 func TestRootNFQOutlivesKills(t *testing.T) {
 	clitest.TakesSeconds(t)
 	lab := queueLab(t, "nfqkill")
@@ -96,10 +102,15 @@ func TestRootNFQOutlivesKills(t *testing.T) {
 		talkers = append(talkers, newTalker(t, lab.Namespace("zone0"), "tcp", "10.9.9.9:80"), newTalker(t, lab.Namespace("zone0"), "udp", "10.9.9.9:80"))
 	}
 	stop := keepTalking(t.Context(), talkers)
+	k.reload(fmt.Sprintf(queueSpec, 1)) // of 101 new flows one would go to a
 	for _, signal := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM, syscall.SIGKILL} {
 		k.end(signal)
 		k.start()
-		before := queuedTotal(k.until("status", func(*v1.LBStatus) bool { return true }).Queues.Services["dsr"])
+		status := k.until("status", func(*v1.LBStatus) bool { return true })
+		if kept := status.Queues.Kept; kept.TookOver < len(talkers) || kept.NotConfigured+kept.NoRoom+kept.Damaged > 0 || kept.Unkept > 0 {
+			t.Errorf("after signal %d: %+v", signal, kept)
+		}
+		before := queuedTotal(status.Queues.Services["dsr"])
 		k.until("packets after the restart", func(s *v1.LBStatus) bool { return queuedTotal(s.Queues.Services["dsr"]) >= before+uint64(len(talkers)) })
 	}
 	names := map[string]int{}
@@ -111,6 +122,15 @@ func TestRootNFQOutlivesKills(t *testing.T) {
 	}
 	if names["a"] < 4 || names["b"] < 4 {
 		t.Errorf("the clients went to %v", names)
+	}
+	if out, code := clitest.Weir(t, "lb", "status", "--admin=unix:"+k.socket); code != 0 || !strings.Contains(out, "flows are kept in "+k.socket+".flows; ") {
+		t.Errorf("%d:\n%s", code, out)
+	}
+	k.end(syscall.SIGKILL)
+	k.write(strings.Replace(fmt.Sprintf(queueSpec, 1), "mark: 101", "mark: 103", 1)) // another backend of the same name
+	k.start()
+	if kept := k.until("status", func(*v1.LBStatus) bool { return true }).Queues.Kept; kept.NotConfigured < names["a"] || kept.TookOver < names["b"] {
+		t.Errorf("%d flows went to a, %d to b: %+v", names["a"], names["b"], kept)
 	}
 }
 

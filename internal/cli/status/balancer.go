@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -56,7 +57,7 @@ func hosts(w io.Writer, names []v1.DNSName) {
 	if len(names) == 0 {
 		return
 	}
-	fmt.Fprintln(w, "\nHOST\tADDRESSES\tLOOKUPS\tFAILED\tLAST ERROR")
+	fmt.Fprintln(w, "\nHOST\tADDRESSES\tLOOKUPS\tFAILED\tLAST ANSWER\tLAST ERROR")
 	for i := range names {
 		n := &names[i]
 		addresses := make([]string, len(n.Addresses))
@@ -67,7 +68,11 @@ func hosts(w io.Writer, names []v1.DNSName) {
 		if n.Dropped > 0 {
 			text += fmt.Sprintf(" and %d more, not used", n.Dropped)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\n", n.Name, text, n.Lookups, n.Failures, cmp.Or(n.Error, "none"))
+		answer := "none"
+		if !n.Changed.IsZero() {
+			answer = fmt.Sprintf("%.0f s ago", n.Age)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%s\t%s\n", n.Name, text, n.Lookups, n.Failures, answer, cmp.Or(n.Error, "none"))
 	}
 }
 
@@ -103,6 +108,9 @@ func queues(table io.Writer, q *v1.NFQueueStatus) {
 		fmt.Fprintf(table, "flow table: %d of %d entries, %d proven; was full: %d unproven flows evicted, %d new flows refused, %d proven ones displaced by CID\n",
 			t.Flows, t.MaxFlows, t.Proven, t.Evicted, t.Refused, t.Displaced)
 	}
+	if q.Kept != nil {
+		keptFlows(table, q.Kept)
+	}
 	f := &q.Fragments
 	fmt.Fprintf(table, "fragments: %d datagrams remembered of %d entered; %d fragments were held, %d could not be, %d waited in vain; %d datagrams found no room\n",
 		f.Datagrams, f.Inserts, f.Waited, f.Poisoned, f.Unanswered, f.Refused)
@@ -112,6 +120,31 @@ func queues(table io.Writer, q *v1.NFQueueStatus) {
 	}
 	if t := q.Tier; t != (v1.TierCounters{}) {
 		fmt.Fprintf(table, "tier: %d fragments sent to other balancers, %d came back\n", t.Sent, t.Returned)
+	}
+}
+
+// keptFlows writes which flows outlive the process.
+func keptFlows(w io.Writer, k *v1.KeptFlows) {
+	switch {
+	case k.File == "":
+		fmt.Fprintf(w, "flows end with the process: %s\n", cmp.Or(k.Why, "--flows-state names no file"))
+		return
+	case k.Why != "":
+		fmt.Fprintf(w, "flows are kept in %s; those of the last process were not taken over: %s\n", k.File, k.Why)
+	default:
+		fmt.Fprintf(w, "flows are kept in %s; %d were taken over at the start", k.File, k.TookOver)
+		for _, lost := range []struct {
+			n    int
+			text string
+		}{{k.Expired, "had expired"}, {k.NotConfigured, "are not configured any more"}, {k.NoRoom, "found no room"}, {k.Damaged, "were damaged"}} {
+			if lost.n > 0 {
+				fmt.Fprintf(w, ", %d %s", lost.n, lost.text)
+			}
+		}
+		fmt.Fprintln(w)
+	}
+	if k.Unkept > 0 {
+		fmt.Fprintf(w, "%d changes of flows could not be kept: there was no memory\n", k.Unkept)
 	}
 }
 
@@ -149,9 +182,13 @@ func kernel(table io.Writer, k *v1.EBPFStatus) {
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\n", i.Name, i.Hook, why)
 	}
-	fmt.Fprintln(table, "\nTABLE\tUSED\tOF")
+	fmt.Fprintln(table, "\nTABLE\tUSED\tALLOCATED\tCONFIGURED")
 	for _, t := range k.Tables {
-		fmt.Fprintf(table, "%s\t%d\t%d\n", t.Name, t.Used, t.Size)
+		configured := "-"
+		if t.Configured > 0 {
+			configured = strconv.Itoa(t.Configured)
+		}
+		fmt.Fprintf(table, "%s\t%d\t%d\t%s\n", t.Name, t.Used, t.Size, configured)
 		if t.Name == "flows" {
 			fmt.Fprintf(table, "  proven\t%d\n", t.Proven)
 		}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/weir-lb/weir/api/v1"
 )
 
 // Answers are the results of look-ups, by name.
@@ -16,6 +18,34 @@ type Answers map[string]answer
 type answer struct {
 	addresses []netip.Addr
 	err       error
+}
+
+// Once looks names up once, for who only wants to know: within Timeout per 16 of them, or until ctx ends.
+func Once(ctx context.Context, list []string) []v1.ResolvedName {
+	answers := New(Options{}).lookup(ctx, list)
+	resolved := make([]v1.ResolvedName, 0, len(list))
+	for _, n := range list {
+		a := answers[n]
+		one := v1.ResolvedName{Name: n, Addresses: canonical(a.addresses)}
+		switch {
+		case a.err != nil:
+			one.Error = a.err.Error()
+		case len(one.Addresses) == 0:
+			one.Error = "no address"
+		}
+		resolved = append(resolved, one)
+	}
+	return resolved
+}
+
+// canonical returns addresses sorted, once each, IPv4 unmapped, without zones.
+func canonical(list []netip.Addr) []netip.Addr {
+	addresses := make([]netip.Addr, len(list))
+	for i := range addresses {
+		addresses[i] = list[i].Unmap().WithZone("")
+	}
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	return slices.Compact(addresses)
 }
 
 // lookup looks all names up, some concurrently.
@@ -65,13 +95,8 @@ func (s *Set) takeLocked(known *name, a answer, now time.Time) bool {
 		known.Addresses, known.Changed = nil, now
 		return true
 	}
-	known.gone, known.Error = 0, ""
-	addresses := make([]netip.Addr, len(a.addresses))
-	for i := range addresses {
-		addresses[i] = a.addresses[i].Unmap().WithZone("")
-	}
-	slices.SortFunc(addresses, netip.Addr.Compare)
-	addresses = slices.Compact(addresses)
+	known.gone, known.Error, known.since = 0, "", now
+	addresses := canonical(a.addresses)
 	known.Dropped = max(0, len(addresses)-s.options.MaxAddresses)
 	addresses = addresses[:len(addresses)-known.Dropped]
 	if slices.Equal(addresses, known.Addresses) {

@@ -47,6 +47,7 @@ type name struct {
 	refresh time.Duration
 	next    time.Time // when it is looked up again
 	gone    int       // consecutive answers "no such name"
+	since   time.Time // of the last answer with addresses; before the first one, when the name came
 }
 
 // New returns a Set without names.
@@ -64,9 +65,10 @@ func New(o Options) *Set {
 func (s *Set) Status() []v1.DNSName {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list := make([]v1.DNSName, 0, len(s.names))
+	list, now := make([]v1.DNSName, 0, len(s.names)), time.Now()
 	for _, n := range s.names {
 		status := n.DNSName
+		status.Age = max(0, now.Sub(n.since)).Seconds()
 		status.Addresses = slices.Clone(status.Addresses)
 		list = append(list, status)
 	}
@@ -118,7 +120,7 @@ func (s *Set) Commit(wanted Wanted, answers Answers) {
 	for n, refresh := range wanted {
 		known := s.names[n]
 		if known == nil {
-			known = &name{DNSName: v1.DNSName{Name: n}, next: now}
+			known = &name{DNSName: v1.DNSName{Name: n}, next: now, since: now}
 			s.names[n] = known
 			if a, ok := answers[n]; ok {
 				s.takeLocked(known, a, now)

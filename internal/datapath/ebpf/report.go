@@ -44,9 +44,9 @@ func (d *Datapath) Report() v1.EBPFReport {
 		}
 	}
 	r.Tables = append(r.Tables,
-		v1.EBPFTable{Name: flowTable, Used: fill.Flows, Size: len(d.tables.Flows) * bpf.BucketSlots, Proven: fill.Proven},
-		v1.EBPFTable{Name: "replies", Used: fill.Replies, Size: len(d.tables.Replies) * bpf.BucketSlots},
-		v1.EBPFTable{Name: "fragments", Used: fill.Fragments, Size: len(d.tables.Fragments) * bpf.BucketSlots},
+		v1.EBPFTable{Name: flowTable, Used: fill.Flows, Size: len(d.tables.Flows) * bpf.BucketSlots, Configured: sizes.Flows(), Proven: fill.Proven},
+		v1.EBPFTable{Name: "replies", Used: fill.Replies, Size: len(d.tables.Replies) * bpf.BucketSlots, Configured: sizes.Flows()},
+		v1.EBPFTable{Name: "fragments", Used: fill.Fragments, Size: len(d.tables.Fragments) * bpf.BucketSlots, Configured: sizes.Fragments()},
 		v1.EBPFTable{Name: "services", Used: services, Size: bpf.MaxServices - 1},
 		v1.EBPFTable{Name: "backends", Used: backends, Size: bpf.NoSlot},
 		v1.EBPFTable{Name: "vip_prefixes", Used: vips, Size: lb.MaxVIPs},

@@ -4,7 +4,10 @@ import (
 	"context"
 	"time"
 
+	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
+	"github.com/weir-lb/weir/internal/steering/evict"
+	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
 // sweepEvery is how often expired entries are looked for. Programs take expired
@@ -51,7 +54,11 @@ func (d *Datapath) now() uint64 { return d.tables.Now(d.clock) }
 func (d *Datapath) reclaimTables(ctx context.Context) error {
 	ticker := time.NewTicker(maps.ReclaimEvery)
 	defer ticker.Stop()
+	var full evict.Full
 	for {
+		if t := d.tablesNow(); t != nil {
+			d.watchFull(t, &full)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -65,4 +72,29 @@ func (d *Datapath) reclaimTables(ctx context.Context) error {
 			t.Reclaim(d.now())
 		})
 	}
+}
+
+// watchFull logs when the flow table has become full.
+func (d *Datapath) watchFull(t *maps.Tables, full *evict.Full) {
+	evicted, displaced := t.Evictions()
+	refused := d.flowsRefused()
+	if !full.Becomes(evicted+displaced+refused, time.Duration(d.now())*d.clock.Tick) {
+		return
+	}
+	fill := t.Fill(d.now())
+	d.log.Warn("flow table full; it counts as full until no flow had to make room for a minute", "flows", fill.Flows, "of", len(t.Flows)*bpf.BucketSlots,
+		"configured", t.Sizes.Flows(), "evicted", evicted+displaced, "refused", refused,
+		"remedy", "see whether a source floods (weir lb flows); a greater limits.flows takes effect after weir lb stop and a new start, which ends the flows")
+}
+
+// flowsRefused counts the packets that found no room for their flow, or went without an entry.
+func (d *Datapath) flowsRefused() (n uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	read := d.counts()
+	for _, a := range d.state.inForce {
+		reasons := read.service(a.Number)
+		n += reasons[lb.ReasonFlowTableFull].Packets
+	}
+	return n
 }

@@ -25,7 +25,9 @@ type Config struct {
 	Program ebpf.Config // of the program: Hook is TCX and Front is set
 	Must    bool        // refuse a snapshot that the program cannot decide all of
 	Never   string      // the reason why the program is never used; "" if it may be used
-	Log     *slog.Logger
+	// End ends a program that an earlier process has left attached, where this one does not use it; nil: there is none.
+	End func() error
+	Log *slog.Logger
 }
 
 // Datapath is the queue data path with the kernel's TCX program in front of it. It takes every snapshot that the queue
@@ -43,6 +45,7 @@ type Datapath struct {
 	cancel   context.CancelFunc
 	ended    chan struct{} // of the program's Run
 	broken   chan error    // capacity 1: the program's Run, where it must not end
+	alone    bool          // no program of an earlier process is left
 }
 
 // New returns the data path of an opened queue. The program starts when a snapshot is applied. Close also closes the queue.
@@ -86,19 +89,44 @@ func (d *Datapath) applyLocked(s *lb.Snapshot) error {
 	if d.program != nil {
 		return d.program.Apply(s)
 	}
-	program, err := ebpf.Open(d.config.Program)
+	program, err := d.start(s)
 	if err != nil {
 		return err
 	}
-	if err := program.Apply(s); err != nil {
-		return errors.Join(err, program.Close())
-	}
-	d.program, d.why = program, ""
+	d.program, d.why, d.alone = program, "", false
 	if d.running != nil {
 		d.runLocked()
 	}
 	d.config.Log.Info("the fast path is in use: the TCX program marks what it can, the queue gets the rest", "interfaces", d.config.Program.Interfaces)
 	return nil
+}
+
+// start attaches the program. A program that cannot be pinned is used all the same: it ends with this process.
+func (d *Datapath) start(s *lb.Snapshot) (*ebpf.Datapath, error) {
+	config := d.config.Program
+	program, err := open(config, s)
+	if err == nil || config.PinPath == "" {
+		return program, err
+	}
+	path := config.PinPath
+	config.PinPath = ""
+	unpinned, again := open(config, s)
+	if again != nil {
+		return nil, err
+	}
+	d.config.Log.Warn("the fast path's program cannot be kept: it ends with this process", "pins", path, "error", err)
+	return unpinned, nil
+}
+
+func open(config ebpf.Config, s *lb.Snapshot) (*ebpf.Datapath, error) {
+	program, err := ebpf.Open(config)
+	if err != nil {
+		return nil, err
+	}
+	if err := program.Apply(s); err != nil {
+		return nil, errors.Join(err, program.Abandon())
+	}
+	return program, nil
 }
 
 // dropLocked stops the program, so that the queue decides every packet.
@@ -107,10 +135,16 @@ func (d *Datapath) dropLocked(why string) error {
 		d.config.Log.Info("the fast path is not in use: every packet goes to the queue", "why", why)
 	}
 	d.why = why
-	return d.endLocked()
+	err := d.endLocked((*ebpf.Datapath).Close)
+	if d.config.End == nil || d.alone {
+		return err
+	}
+	d.alone = true
+	return errors.Join(err, d.config.End())
 }
 
-func (d *Datapath) endLocked() error {
+// endLocked ends the use of the program in this process. A pinned one stays attached.
+func (d *Datapath) endLocked(end func(*ebpf.Datapath) error) error {
 	if d.program == nil {
 		return nil
 	}
@@ -119,7 +153,7 @@ func (d *Datapath) endLocked() error {
 		<-d.ended
 		d.cancel = nil
 	}
-	err := d.program.Close()
+	err := end(d.program)
 	d.program = nil
 	return err
 }
@@ -171,12 +205,16 @@ func (d *Datapath) Run(ctx context.Context) error {
 	return err
 }
 
-// Close removes the program first: a program that sets marks while no queue decides the remaining packets would be worse
-// than none.
-func (d *Datapath) Close() error {
+// Close leaves a pinned program attached: flows go on by it until the next process takes it over.
+func (d *Datapath) Close() error { return d.close((*ebpf.Datapath).Close) }
+
+// Abandon is Close for a start that failed: a program that this start attached goes.
+func (d *Datapath) Abandon() error { return d.close((*ebpf.Datapath).Abandon) }
+
+func (d *Datapath) close(end func(*ebpf.Datapath) error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return errors.Join(d.endLocked(), d.queue.Close())
+	return errors.Join(d.endLocked(end), d.queue.Close())
 }
 
 // Status reports whether the program is in use, and if not, why.

@@ -45,6 +45,9 @@ type Config struct {
 	// Spin is how long a worker with frequent packets polls for the next one before it sleeps; 0: DefaultSpin, negative:
 	// never.
 	Spin time.Duration
+	// FlowFile is where flows are kept for the next process; "": nowhere. With DropFlows they end with Close.
+	FlowFile  string
+	DropFlows bool
 	// Log receives warnings for the operator, rate-limited. Nil: nothing is logged.
 	Log *slog.Logger
 	// Now is the clock, any monotonic offset. Nil: time since Open. Called by every worker.

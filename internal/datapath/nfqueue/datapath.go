@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/metrics"
+	"github.com/weir-lb/weir/internal/steering/evict"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/workers"
 )
@@ -33,6 +34,9 @@ type Datapath struct {
 	began    bool // Run was called; it may be called once
 	closed   bool
 	pause    metrics.Histogram // of the workers, while flows are listed
+
+	kept kept
+	full evict.Full // of the goroutine that watches
 }
 
 // Open opens the sockets in the network namespace of the calling thread. The first Apply takes the queues. Until then there
@@ -115,14 +119,16 @@ func (d *Datapath) Apply(s *lb.Snapshot) error {
 		return err
 	}
 	d.snapshot = s
+	d.openFlowFile(s)
 	for i, q := range d.queues {
-		w := newWorker(q, d.config.First+uint16(i), &d.config, s, &d.trace)
+		w := newWorker(q, d.config.First+uint16(i), &d.config, s, &d.trace, d.kept.journal(i))
 		w.inbox = d.group.Add(w, q.Wake)
 		d.workers = append(d.workers, w)
 	}
 	for i, w := range d.workers {
 		w.queries.peers = slices.Delete(slices.Clone(d.workers), i, i+1)
 	}
+	d.restoreFlows()
 	return nil
 }
 
@@ -209,7 +215,7 @@ func (d *Datapath) Close() error {
 		return nil
 	}
 	d.closed = true
-	err := d.closeQueuesLocked()
+	err := errors.Join(d.closeQueuesLocked(), d.kept.close(d.config.DropFlows))
 	if d.table != nil {
 		err = errors.Join(err, d.table.Close())
 	}
@@ -222,6 +228,7 @@ const logInterval = 10 * time.Second
 func (d *Datapath) watch(ctx context.Context) {
 	ticker := time.NewTicker(logInterval)
 	defer ticker.Stop()
+	d.full.Becomes(0, d.config.Now())
 	var before troubles
 	for {
 		select {

@@ -40,6 +40,7 @@ type Stats struct {
 	Backends map[lb.Target]steer.BackendCounters `json:"-"`
 	Rules    []RuleStats                         `json:"-" metric:""`                  // in the order of their precedence
 	Tables   steer.TableCounters                 `json:"-" metric:",datapath=nfqueue"` // of all workers
+	Kept     Kept                                `json:"-" metric:""`
 	pause    metrics.Histogram                   // of the workers, while flows are listed
 }
 
@@ -69,7 +70,7 @@ func (d *Datapath) Stats() Stats {
 	if !d.closed {
 		rows, _ = d.readTable() // without rows the kernel's columns are zero
 	}
-	s.pause = d.pause
+	s.pause, s.Kept = d.pause, d.keptLocked()
 	d.group.Do(func(w *worker) { s.Queues = append(s.Queues, w.stats(&s)) })
 	d.sumRowsLocked(&s)
 	for i := range s.Queues {
@@ -235,6 +236,8 @@ func addReasons(sum *lb.ReasonCounts, part lb.ReasonCounts) {
 // troubles are the totals about which an operator must be warned when they grow.
 type troubles struct {
 	queueDrops, userDrops, missing, short, refused, heldExpired, flowsRefused, flowsEvicted, fragmentsRefused, poisoned, heldEvicted, returned uint64
+
+	flows, maxFlows int
 }
 
 func (d *Datapath) troubles() troubles {
@@ -250,7 +253,7 @@ func (d *Datapath) troubles() troubles {
 		t.heldExpired += q.HeldExpired
 		t.heldEvicted += q.HeldEvicted
 	}
-	t.flowsEvicted = s.Tables.FlowsEvicted
+	t.flows, t.maxFlows, t.flowsEvicted = s.Tables.Flows, s.Tables.MaxFlows, s.Tables.FlowsEvicted
 	t.returned = s.Tables.Tier.Returned
 	t.flowsRefused, t.fragmentsRefused, t.poisoned = s.Tables.FlowsRefused, s.Tables.Fragments.Refused, s.Tables.Fragments.Poisoned
 	return t
@@ -270,8 +273,6 @@ func (d *Datapath) complain(before troubles) troubles {
 		{"headers reach beyond the copy range", before.short, now.short, "a greater --copy-range"},
 		{"the kernel refused verdicts", before.refused, now.refused, "none if an interface went down; else another process answers for this queue"},
 		{"early fragments whose first one never came", before.heldExpired, now.heldExpired, "see whether all fragments pass this balancer, and through one queue: no --queue-cpu-fanout"},
-		{"flow table full", before.flowsRefused, now.flowsRefused, "a greater limits.flows"},
-		{"flow table full: unproven flows were evicted", before.flowsEvicted, now.flowsEvicted, "a greater limits.flows; see whether a source floods (weir lb flows)"},
 		{"fragment table full", before.fragmentsRefused, now.fragmentsRefused, "a greater limits.fragments, or a shorter limits.fragment_ttl"},
 		{"early fragments were dropped so that others find room", before.heldEvicted, now.heldEvicted, "a greater limits.held_fragments; see whether a source floods"},
 		{"fragments that could not be held", before.poisoned, now.poisoned, "a greater limits.held_fragments or limits.held_per_datagram"},
@@ -280,6 +281,10 @@ func (d *Datapath) complain(before troubles) troubles {
 		if trouble.now > trouble.before {
 			d.config.Log.Warn(trouble.text, "event", "queue_trouble", "count", trouble.now-trouble.before, "total", trouble.now, "remedy", trouble.remedy)
 		}
+	}
+	if d.full.Becomes(now.flowsRefused+now.flowsEvicted, d.config.Now()) {
+		d.config.Log.Warn("flow table full; it counts as full until no flow had to make room for a minute", "flows", now.flows, "of", now.maxFlows,
+			"evicted", now.flowsEvicted, "refused", now.flowsRefused, "remedy", "a greater limits.flows; see whether a source floods (weir lb flows)")
 	}
 	return now
 }

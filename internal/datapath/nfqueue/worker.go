@@ -54,7 +54,7 @@ type worker struct {
 }
 
 // newWorker returns a worker for a first snapshot, whose limits determine the sizes of its tables.
-func newWorker(q queue, number uint16, c *Config, s *lb.Snapshot, tracing *atomic.Pointer[Trace]) *worker {
+func newWorker(q queue, number uint16, c *Config, s *lb.Snapshot, tracing *atomic.Pointer[Trace], journal steer.Journal) *worker {
 	w := &worker{
 		queue: q, number: number, now: c.Now, tracing: tracing,
 		held:     newHeld(s.Limits.HeldFragments, s.Limits.FragmentTTL),
@@ -62,12 +62,15 @@ func newWorker(q queue, number uint16, c *Config, s *lb.Snapshot, tracing *atomi
 		verdicts: make([]Verdict, 0, c.Batch+s.Limits.HeldFragments),
 	}
 	w.engine = steer.New(s, steer.Options{
-		KernelAnswers: true, Workers: c.Count, MaxFlows: max((s.Limits.Flows+c.Count-1)/c.Count, 1),
-		DropHeld: w.evictHeld,
+		KernelAnswers: true, Workers: c.Count, MaxFlows: maxFlows(c, s),
+		DropHeld: w.evictHeld, Journal: journal,
 	})
 	w.release, w.discard = w.decideHeld, w.dropHeld
 	return w
 }
+
+// maxFlows is a worker's part of limits.flows.
+func maxFlows(c *Config, s *lb.Snapshot) int { return max((s.Limits.Flows+c.Count-1)/c.Count, 1) }
 
 // run serves the queue until it receives a nil request. Then it answers the packets that wait, and returns.
 func (w *worker) run() error {

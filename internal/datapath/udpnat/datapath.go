@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-lb/weir/internal/metrics"
+	"github.com/weir-lb/weir/internal/steering/evict"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/steer"
 	"github.com/weir-lb/weir/internal/udpio"
@@ -39,7 +40,9 @@ type Datapath struct {
 	group   *workers.Group[*worker]
 	closed  bool
 
-	reported map[lb.Target]bool // silent, as last reported to OnLiveness; only the watching goroutine uses it
+	// Only the watching goroutine uses these.
+	reported map[lb.Target]bool // silent, as last reported to OnLiveness
+	fills    evict.Full
 }
 
 // Open prepares the workers. They listen after Apply and forward during Run.
@@ -288,6 +291,7 @@ const (
 func (d *Datapath) observe(ctx context.Context) {
 	ticker := time.NewTicker(watchInterval)
 	defer ticker.Stop()
+	d.fills.Becomes(0, d.config.Now())
 	var logged Counters
 	nextLog := d.config.Now()
 	for {
@@ -361,15 +365,14 @@ func (d *Datapath) judge(now time.Duration) {
 
 // complain logs the problems whose counters have grown since the last time.
 func (d *Datapath) complain(before Counters) Counters {
-	now := d.Stats().Counters
+	stats := d.Stats()
+	now := stats.Counters
 	for _, trouble := range []struct {
 		text        string
 		before, now uint64
 		remedy      string
 	}{
 		{"out of file descriptors or ports for NAT entries", before.Exhausted, now.Exhausted, "raise ulimit -n or net.ipv4.ip_local_port_range, or lower --max-entries"},
-		{"NAT entries full, new clients dropped", before.EntriesFull, now.EntriesFull, "raise --max-entries"},
-		{"NAT entries full, entries without an answer evicted", before.Evicted, now.Evicted, "raise --max-entries; see whether a source floods"},
 		{"datagrams lost before they were read", before.ReceiveOverflows, now.ReceiveOverflows, "raise net.core.rmem_max, or use more cores"},
 		{"sends to backends refused by the kernel", before.SendErrors, now.SendErrors, "see weir's counters and the routes"},
 		{"reads that failed", before.ReceiveErrors, now.ReceiveErrors, "see weir's counters and the kernel's log"},
@@ -378,6 +381,10 @@ func (d *Datapath) complain(before Counters) Counters {
 		if trouble.now > trouble.before {
 			d.config.Log.Warn(trouble.text, "event", "nat_trouble", "count", trouble.now-trouble.before, "total", trouble.now, "remedy", trouble.remedy)
 		}
+	}
+	if d.fills.Becomes(now.EntriesFull+now.Evicted, d.config.Now()) {
+		d.config.Log.Warn("flow table full; it counts as full until no flow had to make room for a minute", "flows", stats.Entries, "of", stats.MaxEntries,
+			"evicted", now.Evicted, "refused", now.EntriesFull, "remedy", "a greater limits.flows (weir nat run: --max-entries); see whether a source floods")
 	}
 	return now
 }

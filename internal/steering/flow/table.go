@@ -196,6 +196,9 @@ func (t *Table[K, V]) Renew(k K, now, ttl, step time.Duration) bool {
 	return v != nil
 }
 
+// Key returns the key of an entry.
+func (t *Table[K, V]) Key(at Ref) K { return t.slots.At(int32(at)).key }
+
 // Expiry returns when an entry expires.
 func (t *Table[K, V]) Expiry(at Ref) time.Duration { return t.slots.At(int32(at)).expiry }
 

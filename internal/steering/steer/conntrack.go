@@ -122,11 +122,16 @@ func (e *Engine) touch(en *entry, at flow.Ref, proto, flags uint8, fromClient bo
 			step = 0
 		}
 	}
-	if e.flows.RenewAt(at, now, ttl, step) && en.reply != (flow.Key{}) {
+	renewed := e.flows.RenewAt(at, now, ttl, step)
+	if renewed && en.reply != (flow.Key{}) {
 		e.replies.Renew(en.reply, now, ttl, 0)
 	}
-	if !e.flows.Proven(at) && en.proves(service.Mode, flags, fromClient) {
+	proven := !e.flows.Proven(at) && en.proves(service.Mode, flags, fromClient)
+	if proven {
 		e.flows.Prove(at)
+	}
+	if renewed || proven || en.state != was {
+		e.keep(e.flows.Key(at), en, at)
 	}
 }
 
@@ -156,18 +161,22 @@ func (e *Engine) open(k flow.Key, b *lb.Backend, flags uint8, now time.Duration)
 	if !e.flows.Put(k, en, now, ttl) {
 		return nil, lb.ReasonFlowTableFull
 	}
-	made := e.flows.Get(k, now)
+	made, at := e.flows.Find(k, now)
 	if b.Service.Mode == lb.NAT && !e.options.Proxy {
 		if problem := e.reserve(made, k, b, now, ttl); problem != lb.ReasonNone {
 			e.flows.Delete(k)
 			return nil, problem
 		}
 	}
+	e.keep(k, made, at)
 	return made, lb.ReasonNone
 }
 
 // release frees the resources that an entry holds outside of its table.
-func (e *Engine) release(_ flow.Ref, k flow.Key, en *entry) {
+func (e *Engine) release(at flow.Ref, k flow.Key, en *entry) {
+	if at >= 0 && e.options.Journal != nil {
+		e.options.Journal.Forget(int(at))
+	}
 	if en.reply != (flow.Key{}) {
 		if owner := e.replies.Get(en.reply, minTime); owner != nil && *owner == k {
 			e.replies.Delete(en.reply)

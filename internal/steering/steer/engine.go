@@ -28,6 +28,8 @@ type Options struct {
 	// MaxFlows bounds conntrack entries; 0: the snapshot's limit. A data path of
 	// n workers gives each its share.
 	MaxFlows int
+	// Journal is told of entries that are to outlive the process; nil: none does. Not for mode NAT.
+	Journal Journal
 	// Workers is how many Engines a data path runs side by side; each gives its part of a service's new_flow_rate. 0: 1.
 	Workers int
 }
@@ -60,6 +62,8 @@ type Engine struct {
 	roll        uint64
 	displaced   uint64      // flows, by displace
 	lent        *lb.Backend // by ErrorAbout
+
+	fingerprints map[uint64]*backendRecord // of the snapshot in force; nil: not needed yet
 }
 
 // identity is what makes a backend the same backend in two snapshots: flows that
@@ -76,9 +80,10 @@ type identity struct {
 // backendRecord represents one backend across the snapshots that have it. Entries point to records. The record of a removed
 // backend stays empty for ever, so its entries are stale without a search for them.
 type backendRecord struct {
-	backend *lb.Backend // nil: gone
-	state   *serviceState
-	traffic BackendCounters
+	backend     *lb.Backend // nil: gone
+	state       *serviceState
+	traffic     BackendCounters
+	fingerprint uint64 // 0: there is no journal
 }
 
 // New returns an Engine that steers by snapshot.
@@ -130,6 +135,9 @@ func (e *Engine) SetSnapshot(s *lb.Snapshot) {
 			p := e.records[id]
 			if p == nil {
 				p = &backendRecord{}
+				if e.options.Journal != nil {
+					p.fingerprint = id.fingerprint()
+				}
 			}
 			p.backend, p.state = b, state
 			records[id], state.records[j] = p, p
@@ -145,7 +153,7 @@ func (e *Engine) SetSnapshot(s *lb.Snapshot) {
 			p.backend = nil
 		}
 	}
-	e.snapshot, e.records = s, records
+	e.snapshot, e.records, e.fingerprints = s, records, nil
 }
 
 // keepRuleHits carries the counters of flow rules over to the rules of the same service and name.

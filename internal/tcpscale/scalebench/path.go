@@ -38,7 +38,7 @@ func paths() []path {
 		{name: "xdp", about: "the same on the XDP hook", mode: "nat", run: []string{"--datapath", "ebpf", "--hook", "xdp"}, replies: true},
 		{name: "l2dsr", about: "Weir changes the MAC address only, on the TCX hook; the VIP is on the backends", mode: "l2dsr", run: []string{"--datapath", "ebpf", "--hook", "tcx"}},
 		{name: "nfqueue", about: "Weir decides every packet to the VIP in netfilter queues; routing by mark", mode: "mark", tools: []string{"iptables", "ip6tables"}, run: []string{"--datapath", "nfqueue", "--queue", queues}, queues: true},
-		{name: "nfqueue-fast", about: "the TCX program marks what it can, the queues get the rest", mode: "mark", tools: []string{"iptables", "ip6tables"}, run: []string{"--datapath", "nfqueue", "--fast", "on", "--interface", leftDevice, "--queue", queues}, queues: true, unmarked: true},
+		{name: "nfqueue-fast", about: "the TCX program marks what it can, the queues get the rest", mode: "mark", tools: []string{"iptables", "ip6tables"}, run: []string{"--datapath", "nfqueue", "--fast", "on", "--keep=false", "--interface", leftDevice, "--queue", queues}, queues: true, unmarked: true},
 		{name: "nft-dnat", about: "the kernel translates the VIP: nftables, connection tracking", tools: []string{"nft"}, tracked: true, rules: nftRules},
 		{name: "iptables-dnat", about: "the same by iptables", tools: []string{"iptables"}, tracked: true, rules: iptablesRules},
 	}

@@ -40,6 +40,9 @@ func SizesFor(limits lb.Limits) Sizes {
 // Flows is limits.flows.
 func (s Sizes) Flows() int { return s.flows }
 
+// Fragments is limits.fragments.
+func (s Sizes) Fragments() int { return s.fragments }
+
 func buckets(limit int) (n, used int) {
 	if limit <= bpf.BucketSlots {
 		return 1, limit

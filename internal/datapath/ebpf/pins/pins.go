@@ -19,6 +19,9 @@ import (
 // DefaultPath is where `weir lb run` keeps a data path by default.
 const DefaultPath = "/sys/fs/bpf/weir/lb"
 
+// DefaultFrontPath is where it keeps the program in front of netfilter queues.
+const DefaultFrontPath = "/sys/fs/bpf/weir/queue"
+
 // bpffsRoot is where distributions mount the bpf file system.
 const bpffsRoot = "/sys/fs/bpf"
 

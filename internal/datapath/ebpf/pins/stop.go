@@ -36,6 +36,33 @@ func Stop(ctx context.Context, path string, log *slog.Logger) (*v1.EBPFStopped, 
 	if err != nil || p == nil {
 		return nil, err
 	}
+	return p.end(ended, log)
+}
+
+// End is Stop for a pin path that no process serves, if it belongs to this network namespace. Else it does nothing.
+func End(path string, log *slog.Logger) error {
+	p, err := FindDir(path)
+	if errors.Is(err, ErrInUse) || err == nil && p == nil {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var f Fixture
+	if k, err := LoadStore(p, nil); err == nil {
+		err = k.Read(FixtureText, &f)
+		k.Close()
+		if err == nil && f.Netns != attach.NamespaceID() {
+			p.Release()
+			return nil
+		}
+	}
+	_, err = p.end(0, log)
+	return err
+}
+
+// end detaches and removes what is kept, and releases the directory. ended is the process that was ended for this.
+func (p *Dir) end(ended int, log *slog.Logger) (*v1.EBPFStopped, error) {
 	defer p.Release()
 	s := &v1.EBPFStopped{PinPath: p.Path, Ended: ended, Links: []string{}}
 	for _, pin := range names(p.linksDir()) {
