@@ -18,7 +18,7 @@ export class Balancer {
 
   backendsTable(page) {
     const place = page.section("backends", "Backends");
-    const filter = element("input", { type: "search", placeholder: "name, service, address or state", autocomplete: "off", spellcheck: "false" });
+    const filter = element("input", { type: "search", placeholder: "name, address or state", autocomplete: "off", spellcheck: "false" });
     this.note = element("span", { class: "dim", role: "status" });
     place.append(element("search", { class: "controls" }, element("label", {}, "Filter backends ", filter), this.note));
     const table = new SortedTable(page.scroll(place, "Backends", "tall"), "", [
@@ -172,7 +172,7 @@ class Flows {
       setText(this.note, list.error);
       return;
     }
-    this.table.update(list.flows.map((f) => ({ key: [f.protocol, f.client, f.vip].join(" "), ...f })));
+    this.table.update(list.flows.map((f) => ({ key: [f.protocol, f.client, f.vip].join(" "), off: false, ...f })));
     setText(this.note, list.flows.length + (list.more ? " shown, there are more" : " flows"));
   }
 }

@@ -27,7 +27,7 @@ export const counted = (n, one) => whole(n) + " " + (n === 1 ? one : one + "s");
 export const figure = (v) => (Math.abs(v) >= 100 || Number.isInteger(v) ? whole(v) : v.toPrecision(3));
 export const unknown = "–";
 export const known = (write) => (v) => (v === null || v === undefined || Number.isNaN(v) ? unknown : write(v));
-export const percent = (v) => v.toFixed(v > 0 && v < 10 ? 1 : 0) + " %";
+export const percent = (v) => (v > 0 && v < 1 ? +v.toPrecision(2) : v.toFixed(v > 0 && v < 10 ? 1 : 0)) + " %";
 export const perSecond = known((v) => figure(v) + "/s");
 
 export function bytes(v) {

@@ -17,6 +17,7 @@ const remedies = [
   [/handshakes_failed/, "Compare keys and cipher suites of clients and server: weir coap ping shows why."],
   [/unknown_cids|unknown_address/, "Clients of sessions that are gone; they make new ones. If there are many, look for a restart or a wrong node id."],
   [/cluster_(strangers|bad_|link_)/, "Nodes have different lists or secrets, or another machine sends to the internal address."],
+  [/config_discovery_failures/, "Look at the operator, and at the address of its config discovery service."],
   [/config_failures/, "Correct the configuration: the log and the status have the line and the key."],
   [/send_errors|reply_errors/, "Look at routes to the peer, and at ulimit -n."],
   [/exhausted/, "Raise ulimit -n, or add addresses."],

@@ -11,25 +11,26 @@ function table(page, id, title, columns) {
   };
 }
 
-const planeState = (p) => (!p.applied ? "not known" : p.applied === p.published ? "current" : "behind");
+// Gateways that speak STUNner's protocol do not report what they run.
+const planeState = (p) => (!p.applied ? "not reported" : p.applied === p.published ? "current" : "behind");
 
 export class Operator {
   constructor(page) {
     this.show = table(page, "planes", "Data planes", [
       textColumn("data plane", (r) => r.name), textColumn("controller", (r) => r.controller),
-      textColumn("state", (r) => r.state, { state: (r) => (r.state === "current" ? "" : "warn"), hint: "whether all of its processes run what was published" }),
+      textColumn("state", (r) => r.state, { state: (r) => (r.state === "behind" ? "warn" : ""), hint: "whether all of its processes run what was published" }),
       textColumn("published", (r) => r.published, { hint: "revision of the configuration" }), textColumn("applied", (r) => r.applied || unknown, { hint: "revision that all of its processes run" }),
     ]);
     this.paths = [];
   }
 
   update({ status }) {
-    this.rows = status.controllers.flatMap((c) => (c.planes || []).map((p) => ({ ...p, key: c.name + "\n" + p.name, controller: c.name, state: planeState(p) })));
+    this.rows = status.controllers.flatMap((c) => (c.planes || []).map((p) => ({ ...p, key: c.name + "\n" + p.name, controller: c.name, state: planeState(p), off: false })));
     this.show(this.rows);
   }
 
   cards({ status, metrics }) {
-    const current = this.rows.filter((r) => r.state === "current").length, rate = (name) => metrics.rate("weir_operator_" + name + "_total");
+    const behind = this.rows.filter((r) => r.state === "behind").length, rate = (name) => metrics.rate("weir_operator_" + name + "_total");
     const [median, high] = [0.5, 0.99].map((q) => metrics.quantile("weir_operator_write_duration_seconds", q));
     const cards = [
       ["role", status.leader ? "leader" : "stand-by", status.leader ? "writes" : "another operator writes"],
@@ -40,7 +41,7 @@ export class Operator {
       ["statuses written", perSecond(rate("status_writes")), ""],
       ["duration of writes", median === null ? unknown : seconds(median), high === null ? "median" : "median; 99 %: " + seconds(high)],
     ];
-    if (this.rows.length) cards.push(["data planes", current + " of " + this.rows.length, "run what was published", current < this.rows.length]);
+    if (this.rows.length) cards.push(["data planes", whole(this.rows.length), behind ? whole(behind) + " behind" : "none is behind", behind > 0]);
     return cards;
   }
 
@@ -49,9 +50,7 @@ export class Operator {
     if (status.error) found.push(["bad", "The last render is not complete, it is tried again: " + status.error]);
     const kept = metrics.sum("weir_operator_turn_gateways_kept");
     if (kept) found.push(["warn", `Of ${whole(kept)} TURN Gateways the class or the GatewayConfig is wrong: what they had before stays in force. Look at their conditions: kubectl describe gateway`]);
-    for (const r of this.rows.filter((p) => p.state !== "current").slice(0, 10)) {
-      found.push(["warn", r.applied ? `Data plane ${r.name} runs revision ${r.applied}, not yet ${r.published}.` : `It is not known what data plane ${r.name} runs: it does not answer, or has no process.`]);
-    }
+    for (const r of this.rows.filter((p) => p.state === "behind").slice(0, 10)) found.push(["warn", `Data plane ${r.name} runs revision ${r.applied}, not yet ${r.published}.`]);
     return found;
   }
 
@@ -79,7 +78,7 @@ export class Credentials {
 
   findings({ status: { discovery, configs, ignored } }) {
     const found = [];
-    if (!discovery.connected) found.push(["bad", `The config discovery service ${discovery.service} is not connected, the latest configurations count. ${discovery.error || ""}`]);
+    if (!discovery.connected) found.push(["bad", `The config discovery service ${discovery.service} is not connected, the latest configurations stay in force: ${discovery.error || ""}`]);
     if (configs === 0) found.push(["warn", "No gateway has credentials: there is nothing to give out. Look at the operator, and at --discovery."]);
     if (ignored > 0) found.push(["warn", `${whole(ignored)} configurations could not be read: the log names them.`]);
     return found;

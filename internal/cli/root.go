@@ -73,6 +73,9 @@ func usageArgs(cmd *cobra.Command) {
 			if exit := (*ExitError)(nil); err == nil || errors.As(err, &exit) {
 				return err
 			}
+			if !cmd.HasSubCommands() && strings.HasPrefix(err.Error(), "unknown command") { // cobra.NoArgs
+				err = fmt.Errorf("%s has no arguments, %q was given", cmd.CommandPath(), args[0])
+			}
 			return UsageError(err)
 		}
 	}

@@ -32,6 +32,10 @@ func TestProseFitsTheTerminal(t *testing.T) {
 	if err := Prose(out, "For this:\n  a: limits\n  b: 7\nand no more of it"); err != nil || out.String() != "For this:\n  a: limits\n  b: 7\nand no more of\nit\n" {
 		t.Errorf("%v: %q", err, out.String())
 	}
+	out = &sized{width: 30}
+	if err := Prose(out, "Commands:\n  a          short\n  longer-one what is not so short as that"); err != nil || out.String() != "Commands:\n  a          short\n  longer-one what is not so\n             short as that\n" {
+		t.Errorf("%v: %q", err, out.String())
+	}
 	out = &sized{width: 12}
 	if err := Prose(out, strings.Repeat("word ", 40)); err != nil || widest(out.String()) > 12 {
 		t.Errorf("%v: %q", err, out.String())

@@ -45,12 +45,3 @@ func (r *Result) judge() {
 		r.Verdict = "Not proved: " + r.Failures[0] + "."
 	}
 }
-
-// grouped writes n with a comma at each thousand.
-func grouped(n uint64) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}

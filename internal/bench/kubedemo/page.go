@@ -12,8 +12,8 @@ func (r *Result) page(when time.Time, method string) plot.Report {
 	rows := r.rows()
 	p := plot.Report{
 		Title: "Weir in Kubernetes: sessions outlive their Pods", When: when, OK: r.OK, Verdict: r.Verdict, Method: method,
-		Lead: fmt.Sprintf("%d DTLS clients send requests to CoAP servers through a Gateway for UDP and change their ports every %s, so that the load balancer finds their Pods by connection id; %d TURN allocations carry datagrams both ways through a TURN Gateway, "+
-			"which is behind the same load balancer. Meanwhile every Pod is replaced or killed.", r.Clients, rebindEvery, r.Clients),
+		Lead: fmt.Sprintf("%d DTLS clients send requests to CoAP servers through a Gateway for UDP and change their ports every %.0f s, so that the load balancer finds their Pods by connection id; %d TURN allocations carry datagrams both ways through a TURN Gateway, "+
+			"which is behind the same load balancer. Meanwhile every Pod is replaced or killed.", r.Clients, rebindEvery.Seconds(), r.Clients),
 		Picture: plot.Topology{
 			Title:   "Clients, load balancer and Pods",
 			Clients: []plot.Box{{Name: fmt.Sprintf("%d DTLS clients", r.Clients), Detail: "to " + r.L4.String()}, {Name: fmt.Sprintf("%d TURN clients", r.Clients), Detail: "to " + r.TURN.String()}},
@@ -23,9 +23,9 @@ func (r *Result) page(when time.Time, method string) plot.Report {
 		Facts: []plot.Fact{
 			{Name: "DTLS sessions lost", Value: fmt.Sprintf("%d of %d", r.Sessions.LostSessions, r.Clients)},
 			{Name: "TURN allocations lost", Value: fmt.Sprintf("%d of %d", r.Clients-r.Calls.Alive, r.Clients)},
-			{Name: "requests answered", Value: fmt.Sprint(r.Sessions.Requests)},
-			{Name: "datagrams relayed", Value: fmt.Sprint(r.Calls.Up + r.Calls.Down)},
-			{Name: "packets steered by connection id", Value: fmt.Sprint(r.Steered)},
+			{Name: "requests answered", Value: plot.Whole(uint64(r.Sessions.Requests))},
+			{Name: "datagrams relayed", Value: plot.Whole(uint64(r.Calls.Up + r.Calls.Down))},
+			{Name: "packets steered by connection id", Value: plot.Whole(uint64(r.Steered))},
 			{Name: "new handshakes", Value: fmt.Sprint(r.Sessions.Rehandshakes)},
 		},
 		Figures: r.figures(),

@@ -128,7 +128,7 @@ func runCheck(cmd *cobra.Command, f *checkFlags) error {
 		return allErrors{err}
 	}
 	for _, warning := range result.Warnings {
-		fmt.Fprintln(cmd.ErrOrStderr(), "warning:", warning)
+		_ = terminal.Prose(cmd.ErrOrStderr(), "warning: "+warning) // the command goes on
 	}
 	return printChecked(cmd.OutOrStdout(), result)
 }

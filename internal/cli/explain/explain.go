@@ -60,7 +60,12 @@ Exit codes: 0 every packet was explained, 1 the configuration or the capture is 
 		},
 	}
 	o.file.Add(cmd, "")
-	cmd.Args = o.file.Required
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 && len(o.packets) == 0 {
+			return cli.UsageError(fmt.Errorf("name one file, and the packet as --packet %q", strings.Join(args[1:], " ")))
+		}
+		return o.file.Required(cmd, args)
+	}
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&o.packets, "packet", "p", nil, "a packet in words; may be given several times")
 	flags.StringVar(&o.pcap, "pcap", "", "a capture file, pcap or pcapng; - is standard input")

@@ -268,8 +268,8 @@ func TestRootTCPOneWayPathIsFound(t *testing.T) {
 
 func TestTCPAndSnatRefuseBadInput(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
-		{"tcp bench list", "unknown command"},
-		{"snat rules x", "unknown command"},
+		{"tcp bench list", `weir tcp bench has no arguments, "list" was given`},
+		{"snat rules x", "has no arguments"},
 		{"tcp bench --connections 10 --serve-stats foo", "write HOST:PORT"},
 		{"tcp bench --connections 10 --stats foo", "write HOST:PORT"},
 		{"tcp doctor --targets 0", "--targets 0: at least 1"},

@@ -133,12 +133,12 @@ func TestTurnAuthUsage(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "empty")
 	clitest.Must(t, os.WriteFile(empty, nil, 0o600))
 	for want, args := range map[string][]string{
-		"--discovery: ":         {"--discovery", "ftp://x"},
-		"--key-file: ":          {"--key-file", empty + ".missing"},
-		"it is empty; write":    {"--key-file", empty},
-		"--public-address: ":    {"--public-address", "a b"},
-		"--listen: ":            {"--listen", "nonsense"},
-		"unknown command \"x\"": {"x"},
+		"--discovery: ":           {"--discovery", "ftp://x"},
+		"--key-file: ":            {"--key-file", empty + ".missing"},
+		"it is empty; write":      {"--key-file", empty},
+		"--public-address: ":      {"--public-address", "a b"},
+		"--listen: ":              {"--listen", "nonsense"},
+		"has no arguments, \"x\"": {"x"},
 	} {
 		if _, err := clitest.Execute(t, append([]string{"turn", "auth"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", args, err, want)

@@ -26,8 +26,11 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, name string) {
 	_ = control.SetReadDeadline(time.Time{}) // the server's would end a stream that has nothing to read
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
-	err := s.stream(ctx, w, control, name, own, applied)
-	s.options.Log.Info("load balancer disconnected", "node", name, "error", err)
+	reason := "its connection has ended"
+	if err := s.stream(ctx, w, control, name, own, applied); err != nil {
+		reason = err.Error()
+	}
+	s.options.Log.Info("load balancer disconnected", "node", name, "reason", reason)
 }
 
 // begin makes a stream that of its node.

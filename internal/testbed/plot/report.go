@@ -99,10 +99,10 @@ var page = template.Must(template.New("report").Parse(`<!doctype html>
 body{font:15px/1.5 system-ui,sans-serif;background:var(--bg);color:var(--fg);margin:0 auto;max-width:980px;padding:28px 20px 60px}
 h1{font-size:24px;margin:0}h2{font-size:17px;margin:30px 0 6px}.when,.note,figcaption{color:var(--dim);font-size:13px}
 .verdict{font-size:18px;font-weight:600;margin:14px 0 18px;padding:10px 14px;border-left:5px solid var(--bad);background:var(--card)}
-.verdict.ok{border-color:var(--ok)}.facts{display:flex;flex-wrap:wrap;gap:10px;margin-top:14px}
-.fact{flex-grow:1;background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:8px 14px;min-width:110px}
+.verdict.ok{border-color:var(--ok)}.facts{display:grid;grid-template-columns:repeat(auto-fill,minmax(170px,1fr));gap:10px;margin-top:14px}
+.fact{background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:8px 14px}
 .fact b{display:block;font-size:22px;font-variant-numeric:tabular-nums}.fact span{color:var(--dim);font-size:13px}
-svg{width:100%;height:auto;background:var(--card);border:1px solid var(--rule);border-radius:8px;font:12px system-ui,sans-serif}
+svg{box-sizing:border-box;width:100%;height:auto;background:var(--card);border:1px solid var(--rule);border-radius:8px;font:12px system-ui,sans-serif}
 svg text{fill:var(--fg)}svg .t,svg .l{fill:var(--dim)}svg .g{stroke:var(--rule)}svg .w{stroke:var(--fg);stroke-width:1.5}
 svg polyline{fill:none;stroke-width:2}svg .e line{stroke:var(--dim);stroke-dasharray:4 3}svg .e circle{fill:var(--dim)}svg .e text{fill:var(--card);font-size:11px}
 svg .v line{stroke:var(--bad);stroke-width:1.5;stroke-dasharray:2 4}svg .v text{fill:var(--bad);font-size:11.5px;paint-order:stroke;stroke:var(--card);stroke-width:3px}.h{opacity:0}.h:hover{opacity:1}
@@ -116,7 +116,7 @@ svg .a{stroke:var(--c0);stroke-width:1.5;fill:none}svg .a.q{stroke:var(--dim);st
 td,th{padding:4px 12px;border-bottom:1px solid var(--rule);text-align:right}td:first-child,th:first-child{text-align:left;padding-left:0}td.p,th.p{text-align:left}th{font-weight:400}thead th{color:var(--dim);font-weight:500}:focus-visible{outline:3px solid var(--c0);outline-offset:2px}
 pre{background:var(--card);border:1px solid var(--rule);border-radius:8px;padding:10px 14px;overflow-x:auto;font-size:13px;white-space:pre-wrap;overflow-wrap:anywhere}
 @media(max-width:640px){.wide{display:none}.narrow{display:block}body{padding:18px 12px 40px}ol{columns:1}
-.fact{flex:1 1 40%;padding:6px 10px}.fact b{font-size:18px}h1{font-size:21px}}
+.facts{grid-template-columns:repeat(2,minmax(0,1fr))}.fact{padding:6px 10px;overflow-wrap:anywhere}.fact b{font-size:18px}h1{font-size:21px}}
 </style></head><body>
 <main><h1>{{.Report.Title}}</h1>{{if .When}}<div class="when">{{.When}}</div>{{end}}
 {{if .Report.Verdict}}<p class="verdict{{if .Report.OK}} ok{{end}}">{{.Report.Verdict}}</p>{{end}}

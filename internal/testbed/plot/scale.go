@@ -53,6 +53,15 @@ func decades(low, high float64) []float64 {
 	return append(out, math.Pow(10, last))
 }
 
+// Whole writes a whole number with a comma at each thousand.
+func Whole(n uint64) string {
+	s := strconv.FormatUint(n, 10)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
 // number writes v as a reader of an axis wants it: 3 significant digits, k and M.
 func number(v float64) string {
 	switch a := math.Abs(v); {

@@ -47,7 +47,9 @@ func (c Topology) svg(b *strings.Builder, narrow bool) {
 		row(clients, 12)
 		via = rectangle{50, 106, f.width - 100, boxHeight}
 		row(nodes, 200)
-		f.height = 302
+		if f.height = 302; c.Among == "" {
+			f.height = 258
+		}
 	} else {
 		largest := float64(max(len(clients), len(nodes)))
 		f.height = largest*boxHeight + (largest-1)*boxGap + 24
@@ -61,7 +63,9 @@ func (c Topology) svg(b *strings.Builder, narrow bool) {
 		one := make([]rectangle, 1)
 		column(one, 340, 190)
 		via = one[0]
-		column(nodes, 620, 130)
+		if column(nodes, 620, 130); c.Among == "" {
+			column(nodes, 690, 214)
+		}
 	}
 	f.open(b, c.Title)
 	for i, r := range clients {

@@ -40,7 +40,7 @@ func (t *Table) refresh(routes int, event bool) {
 		if hop == w.hop {
 			continue
 		}
-		if hop.State != w.hop.State {
+		if w.logs(hop.State) {
 			t.log.Info("next hop", "of", a, "state", hop.State.String(), "neighbour", hop.Neighbor)
 		}
 		t.setLocked(w, hop)
@@ -49,6 +49,15 @@ func (t *Table) refresh(routes int, event bool) {
 	if event && t.onRoute != nil {
 		t.onRoute()
 	}
+}
+
+// logs reports whether the log has to name a state: one that fails is tried again all the time, which is no news.
+func (w *watch) logs(now State) bool {
+	if now == w.logged || now == Unknown && w.logged == Failed {
+		return false
+	}
+	w.logged = now
+	return true
 }
 
 func (s State) String() string { return [...]string{"unknown", "ready", "failed"}[s] }

@@ -71,6 +71,7 @@ type watch struct {
 	number    int // spreads the look-ups of routes over the passes
 	path      Hop // as hop, without the neighbour's state
 	hop       Hop
+	logged    State // the last state in the log
 	report    func(Hop)
 	requested time.Time // when the neighbour was last requested
 }
@@ -179,6 +180,7 @@ func (t *Table) Watch(addresses map[netip.Addr]func(Hop)) {
 		if w.path == (Hop{}) || !following {
 			w.path = t.pathLocked(a)
 			t.setLocked(w, t.resolveLocked(w))
+			w.logged = w.hop.State
 		}
 		report(w.hop)
 	}

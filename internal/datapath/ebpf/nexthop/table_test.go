@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -13,6 +14,20 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
+
+// A neighbour that does not answer is tried again every two seconds; the log names it once.
+func TestFailedNextHopIsLoggedOnce(t *testing.T) {
+	var w watch
+	var logged []State
+	for _, now := range []State{Unknown, Failed, Unknown, Failed, Unknown, Ready, Unknown, Ready, Failed} {
+		if w.logs(now) {
+			logged = append(logged, now)
+		}
+	}
+	if want := []State{Failed, Ready, Unknown, Ready, Failed}; !slices.Equal(logged, want) {
+		t.Errorf("logged %v, want %v", logged, want)
+	}
+}
 
 // Events that come faster than they are taken are lost; what they said is not.
 func TestRootLostEvents(t *testing.T) {
