@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -29,6 +30,14 @@ const (
 	barGap    = 14.0
 )
 
+// saved is how much lower a group of several bars is because all of them are 0, which a few words say.
+func (g Group) saved() float64 {
+	if len(g.Values) < 2 || len(g.Spread) > 0 || slices.ContainsFunc(g.Values, func(v float64) bool { return v != 0 }) {
+		return 0
+	}
+	return float64(len(g.Values)-1) * barHeight
+}
+
 func (c Bars) heading() (string, string) { return c.Title, c.Note }
 
 func (c Bars) svg(b *strings.Builder, narrow bool) {
@@ -41,6 +50,13 @@ func (c Bars) svg(b *strings.Builder, narrow bool) {
 	if len(c.Names) < 2 {
 		f.top = 20 // nothing to distinguish
 	}
+	entries := make([]entry, len(c.Names))
+	for i, name := range c.Names {
+		entries[i] = entry{name, fmt.Sprintf("s%d", i%8)}
+	}
+	plain := newFrame(narrow)
+	legend := plain.fold(entries, "")
+	f.grow(legend)
 	maxV := 0.0
 	for _, g := range c.Groups {
 		for i, v := range g.Values {
@@ -61,7 +77,10 @@ func (c Bars) svg(b *strings.Builder, narrow bool) {
 	vt := ticks(maxV, across)
 	topV := vt[len(vt)-1]
 	per := float64(max(len(c.Names), 1))*barHeight + barGap + name
-	f.height = f.top + float64(len(c.Groups))*per + f.below
+	f.height = f.top + f.below
+	for _, g := range c.Groups {
+		f.height += per - g.saved()
+	}
 	px := func(v float64) float64 { return f.left + v/topV*(f.width-f.left-f.right) }
 
 	f.open(b, c.Title)
@@ -72,22 +91,22 @@ func (c Bars) svg(b *strings.Builder, narrow bool) {
 	fmt.Fprintf(b, `<text class="l" x="%s" y="%s" text-anchor="end">%s</text>`, xy(f.width-8), xy(f.height-6), html.EscapeString(c.Unit))
 	y := f.top
 	for _, g := range c.Groups {
-		x, baseline, anchor := f.left-10, y+float64(len(g.Values))*barHeight/2+4, "end"
+		x, baseline, anchor := f.left-10, y+(float64(len(g.Values))*barHeight-g.saved())/2+4, "end"
 		if narrow {
 			x, baseline, anchor = f.left, y+12, "start"
 		}
 		fmt.Fprintf(b, `<text class="n" x="%s" y="%s" text-anchor="%s">%s</text>`, xy(x), xy(baseline), anchor, html.EscapeString(g.Name))
-		for i, v := range g.Values {
-			c.bar(b, g, i, v, y+name+float64(i)*barHeight, px)
+		if g.saved() > 0 {
+			fmt.Fprintf(b, `<text class="t" x="%s" y="%s">all 0</text>`, xy(px(0)+6), xy(y+name+12))
+		} else {
+			for i, v := range g.Values {
+				c.bar(b, g, i, v, y+name+float64(i)*barHeight, px)
+			}
 		}
-		y += per
+		y += per - g.saved()
 	}
-	entries := make([]entry, len(c.Names))
-	for i, name := range c.Names {
-		entries[i] = entry{name, fmt.Sprintf("s%d", i%8)}
-	}
-	f.right = 16
-	f.legend(b, entries)
+	f.right = plain.right
+	f.legend(b, legend)
 	b.WriteString("</svg>")
 }
 

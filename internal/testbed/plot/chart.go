@@ -91,6 +91,14 @@ func (c Chart) heading() (string, string) { return c.Title, c.Note }
 
 func (c Chart) svg(b *strings.Builder, narrow bool) {
 	f := newFrame(narrow)
+	var entries []entry
+	for i, s := range c.Series {
+		if slices.ContainsFunc(s.Y, func(y float64) bool { return !math.IsNaN(y) }) {
+			entries = append(entries, entry{s.Name, s.class(i)})
+		}
+	}
+	legend := f.fold(entries, c.YLabel)
+	f.height += f.grow(legend)
 	maxX, maxY := 0.0, 0.0
 	for _, s := range c.Series {
 		for i, y := range s.Y {
@@ -141,11 +149,7 @@ func (c Chart) svg(b *strings.Builder, narrow bool) {
 		x := math.Min(px(m.X), f.width-f.right-textWidth(m.Text)/2)
 		fmt.Fprintf(b, `<text class="k" x="%s" y="%s" text-anchor="middle">%s</text>`, xy(x), xy(math.Max(py(m.Y)-7, f.top+22)), html.EscapeString(m.Text)) // below the numbers of the events
 	}
-	entries := make([]entry, len(c.Series))
-	for i, s := range c.Series {
-		entries[i] = entry{s.Name, s.class(i)}
-	}
-	f.legend(b, entries)
+	f.legend(b, legend)
 	b.WriteString("</svg>")
 }
 
@@ -283,19 +287,50 @@ func (f frame) axisY(b *strings.Builder, yt []float64, py func(float64) float64,
 // entry is a name in a legend, in its colour.
 type entry struct{ name, class string }
 
-// legend stands in the first line, on a narrow picture in the second one.
-func (f frame) legend(b *strings.Builder, entries []entry) {
+const legendLine = 18.0
+
+func (e entry) width() float64 { return textWidth(e.name) + 26 }
+
+// fold gives the lines of a legend. The first one is that of the y axis's label, on a narrow picture the line below it.
+func (f frame) fold(entries []entry, label string) (lines [][]entry) {
 	if len(entries) < 2 {
-		return
+		return nil // nothing to distinguish
 	}
-	x, y := f.width-f.right, 14.0
+	room := f.width - f.right - 8
+	left := room
+	if label != "" && !f.narrow {
+		left -= textWidth(label) + 20
+	}
+	lines = append(lines, nil)
+	for _, e := range entries {
+		if left -= e.width(); left < 0 && (len(lines) > 1 || len(lines[0]) > 0) {
+			lines, left = append(lines, nil), room-e.width()
+		}
+		lines[len(lines)-1] = append(lines[len(lines)-1], e)
+	}
+	return lines
+}
+
+// grow makes room at the top for a legend of several lines, and returns how much.
+func (f *frame) grow(legend [][]entry) float64 {
+	more := legendLine * float64(max(0, len(legend)-1))
+	f.top += more
+	return more
+}
+
+func (f frame) legend(b *strings.Builder, lines [][]entry) {
+	y := 14.0
 	if f.narrow {
 		y = 32
 	}
-	for i := len(entries) - 1; i >= 0; i-- {
-		x -= textWidth(entries[i].name) + 26
-		fmt.Fprintf(b, `<rect class="%s f" x="%s" y="%s" width="12" height="12" rx="2"/><text class="l" x="%s" y="%s">%s</text>`,
-			entries[i].class, xy(x), xy(y-10), xy(x+17), xy(y), html.EscapeString(entries[i].name))
+	for _, entries := range lines {
+		x := f.width - f.right
+		for _, e := range slices.Backward(entries) {
+			x -= e.width()
+			fmt.Fprintf(b, `<rect class="%s f" x="%s" y="%s" width="12" height="12" rx="2"/><text class="l" x="%s" y="%s">%s</text>`,
+				e.class, xy(x), xy(y-10), xy(x+17), xy(y), html.EscapeString(e.name))
+		}
+		y += legendLine
 	}
 }
 

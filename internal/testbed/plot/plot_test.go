@@ -110,6 +110,38 @@ func TestMarksStayInThePicture(t *testing.T) {
 	}
 }
 
+// A legend that is wider than the picture takes several lines, all of them in the picture and none over another or over the plot.
+func TestLongLegendsTakeSeveralLines(t *testing.T) {
+	names := []string{"DTLS sessions lost", "DTLS requests lost", "TURN allocations that carried nothing", "TURN datagrams lost", "TCP flows lost", "UDP flows lost", "repeated"}
+	chart := plot.Chart{Title: "c", YLabel: "of all that were there at the start"}
+	for _, name := range names {
+		chart.Series = append(chart.Series, plot.Series{Name: name, X: []float64{0, 1}, Y: []float64{0, 1}})
+	}
+	bars := plot.Bars{Title: "b", Names: names, Groups: []plot.Group{{Name: "g", Values: []float64{1, 0, 0, 0, 0, 0, 0}}}}
+	page := render(t, plot.Report{Figures: []plot.Figure{chart, bars}})
+	found := regexp.MustCompile(`<text class="l" x="(-?[0-9.]+)" y="([0-9.]+)">([^<]*)</text>`).FindAllStringSubmatch(page, -1)
+	lines := map[string]bool{}
+	for _, m := range found {
+		if x, err := strconv.ParseFloat(m[1], 64); err != nil || x < 4 {
+			t.Errorf("%q begins at %s", m[3], m[1])
+		}
+		lines[m[2]] = true
+	}
+	if len(found) < 4*len(names) || len(lines) < 4 {
+		t.Errorf("%d words in %d lines", len(found), len(lines))
+	}
+}
+
+// A group of bars that are all 0 says so in one line.
+func TestBarsOfZeroTakeOneLine(t *testing.T) {
+	page := render(t, plot.Report{Figures: []plot.Figure{plot.Bars{
+		Title: "lost", Names: []string{"a", "b", "c"}, Groups: []plot.Group{{Name: "none", Values: []float64{0, 0, 0}}, {Name: "some", Values: []float64{0, 2, 0}}, {Name: "unknown", Values: []float64{0, 0, math.NaN()}}},
+	}}})
+	if all, bars := strings.Count(page, ">all 0<"), strings.Count(page, "<g><title>"); all != 2 || bars != 2*5 {
+		t.Errorf("%d times all 0, %d bars in two pictures", all, bars)
+	}
+}
+
 // Sentences begin at the left of their column, numbers end at its right.
 func TestProseIsLeftAligned(t *testing.T) {
 	page := render(t, plot.Report{Tables: []plot.Table{{
