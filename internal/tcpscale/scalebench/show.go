@@ -171,10 +171,10 @@ func (r *Result) WriteHTML(w io.Writer) error {
 	report := plot.Report{
 		Title: fmt.Sprintf("weir tcp bench: %d connections", r.Connections), When: r.At, Verdict: r.Verdict, OK: r.OK,
 		Facts: []plot.Fact{
-			{Name: "held", Value: fmt.Sprint(r.Held)},
-			{Name: "lost", Value: fmt.Sprint(r.Lost)},
-			{Name: "to establish", Value: fmt.Sprintf("%.1f s", r.EstablishSeconds)},
-			{Name: "server, B a connection", Value: bytesText(r.ServerBytes)},
+			{Name: "connections held", Value: fmt.Sprint(r.Held)},
+			{Name: "connections lost", Value: fmt.Sprint(r.Lost)},
+			{Name: "until all were established", Value: fmt.Sprintf("%.3g s", r.EstablishSeconds)},
+			{Name: "memory of the server, B a connection", Value: bytesText(r.ServerBytes)},
 		},
 		Events: events,
 		Figures: []plot.Figure{

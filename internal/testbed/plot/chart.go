@@ -99,10 +99,10 @@ func (c Chart) svg(b *strings.Builder, narrow bool) {
 	}
 	legend := f.fold(entries, c.YLabel)
 	f.height += f.grow(legend)
-	maxX, maxY := 0.0, 0.0
+	minX, maxX, maxY := 0.0, 0.0, 0.0
 	for _, s := range c.Series {
 		for i, y := range s.Y {
-			maxX = math.Max(maxX, s.X[i])
+			minX, maxX = math.Min(minX, s.X[i]), math.Max(maxX, s.X[i])
 			if !math.IsNaN(y) {
 				maxY = math.Max(maxY, y)
 			}
@@ -120,13 +120,13 @@ func (c Chart) svg(b *strings.Builder, narrow bool) {
 	if maxX <= 0 {
 		maxX = 1
 	}
-	px := func(x float64) float64 { return f.left + x/maxX*(f.width-f.left-f.right) }
+	px := func(x float64) float64 { return f.left + (x-minX)/(maxX-minX)*(f.width-f.left-f.right) }
 	yt, share := c.scale(maxY)
 	py := func(y float64) float64 { return f.height - f.below - share(y)*(f.height-f.top-f.below) }
 
 	f.open(b, c.Title)
 	f.axisY(b, yt, py, c.YLabel)
-	for _, tick := range c.ticks(maxX, narrow) {
+	for _, tick := range c.ticks(minX, maxX, narrow) {
 		// The last one stays in the picture.
 		x := math.Min(px(tick.X), f.width-2-textWidth(tick.Text)/2)
 		fmt.Fprintf(b, `<text class="t" x="%s" y="%s" text-anchor="middle">%s</text>`, xy(x), xy(f.height-f.below+16), html.EscapeString(tick.Text))
@@ -154,7 +154,7 @@ func (c Chart) svg(b *strings.Builder, narrow bool) {
 }
 
 // ticks are the words below the x axis.
-func (c Chart) ticks(maxX float64, narrow bool) []Tick {
+func (c Chart) ticks(minX, maxX float64, narrow bool) []Tick {
 	if len(c.Ticks) > 0 {
 		return c.Ticks
 	}
@@ -163,10 +163,9 @@ func (c Chart) ticks(maxX float64, narrow bool) []Tick {
 		across = 5
 	}
 	var all []Tick
-	for _, x := range ticks(maxX, across) {
-		if x <= maxX {
-			all = append(all, Tick{x, number(x)})
-		}
+	step := ticks(maxX-minX, across)[1]
+	for n := math.Ceil(minX / step); n*step <= maxX; n++ {
+		all = append(all, Tick{n * step, number(n*step + 0)}) // + 0: no −0
 	}
 	return all
 }
@@ -222,8 +221,15 @@ func (c Chart) levels(b *strings.Builder, f frame, py func(float64) float64) {
 // events draws a dashed line and a number for each event, and its short word where that does not run into the next one.
 // The whole words stand in the list of the events.
 func (c Chart) events(b *strings.Builder, f frame, px func(float64) float64) {
+	top, last := f.top, math.Inf(-1)
 	for i, e := range c.Events {
 		x := xy(px(e.X))
+		if f.top = top; px(e.X)-last < 17 {
+			f.top += 17 // below the number of the event before, which is as near as that
+			last = math.Inf(-1)
+		} else {
+			last = px(e.X)
+		}
 		fmt.Fprintf(b, `<g class="e"><title>%s at %s</title><line x1="%s" x2="%s" y1="%s" y2="%s"/><circle cx="%s" cy="%s" r="8"/><text x="%s" y="%s" text-anchor="middle">%d</text></g>`,
 			html.EscapeString(e.Label), number(e.X), x, x, xy(f.top), xy(f.height-f.below), x, xy(f.top-2), x, xy(f.top+2), i+1)
 		room := f.width - f.right - px(e.X) - 12

@@ -142,13 +142,32 @@ func TestBarsOfZeroTakeOneLine(t *testing.T) {
 	}
 }
 
+// What was measured before an event at 0 stays in the picture, and two events that follow at once do not hide each other.
+func TestTimeBeforeTheEvent(t *testing.T) {
+	page := render(t, plot.Report{Figures: []plot.Figure{plot.Chart{
+		Series: []plot.Series{{Name: "a", X: []float64{-1, 0, 20}, Y: []float64{1, 1, 1}}}, Events: []plot.Event{{X: 0, Label: "first"}, {X: 0.1, Label: "second"}},
+	}}})
+	for _, m := range regexp.MustCompile(`points="([0-9.-]+),`).FindAllStringSubmatch(page, -1) {
+		if x, err := strconv.ParseFloat(m[1], 64); err != nil || x < 44 {
+			t.Errorf("the line begins at %s, left of the axis", m[1])
+		}
+	}
+	heights := map[string]bool{}
+	for _, m := range regexp.MustCompile(`cy="([0-9.]+)" r="8"`).FindAllStringSubmatch(page, -1) {
+		heights[m[1]] = true
+	}
+	if len(heights) != 4 {
+		t.Errorf("numbers of the two events at the heights %v in two pictures", heights)
+	}
+}
+
 // Sentences begin at the left of their column, numbers end at its right.
 func TestProseIsLeftAligned(t *testing.T) {
 	page := render(t, plot.Report{Tables: []plot.Table{{
 		Header: []string{"what", "count", "words"},
 		Rows:   [][]string{{"a", "1", "short"}, {"b", "2", "a sentence of several words", "a cell without a header"}},
 	}}})
-	for _, want := range []string{`<th scope="col">count</th><th scope="col" class="p">words</th>`, `<td>1</td><td class="p">short</td>`, `<td>2</td><td class="p">a sentence`, `<td>a cell without`} {
+	for _, want := range []string{`<th scope="col">count</th><th scope="col" class="p">words</th>`, `<td>1</td><td class="p">short</td>`, `<td>2</td><td class="p">a sentence`, `<td class="p">a cell without`} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %s", want)
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -27,7 +28,7 @@ type Report struct {
 // Fact is one large number with its name.
 type Fact struct{ Name, Value string }
 
-// Table is a plain table. Numbers are right-aligned; the first column, and columns with sentences in them, are left-aligned.
+// Table is a plain table. Numbers are right-aligned; the first column, and columns of words, are left-aligned.
 type Table struct {
 	Title  string
 	Header []string
@@ -37,15 +38,24 @@ type Table struct {
 // sentence is how long a cell is that is no number with a unit.
 const sentence = 24
 
-// Classes are those of the columns: "p" of prose.
+// Classes are those of the columns: "p" of words.
 func (t Table) Classes() []string {
-	classes := make([]string, len(t.Header))
+	columns := len(t.Header)
 	for _, row := range t.Rows {
-		classes = append(classes, make([]string, max(0, len(row)-len(classes)))...)
-		for i, cell := range row {
-			if utf8.RuneCountInString(cell) > sentence {
-				classes[i] = "p"
+		columns = max(columns, len(row))
+	}
+	classes := make([]string, columns)
+	for i := range classes {
+		long, seen, letters := false, false, true
+		for _, row := range t.Rows {
+			if i >= len(row) || row[i] == "" {
+				continue
 			}
+			first, _ := utf8.DecodeRuneInString(row[i])
+			long, seen, letters = long || utf8.RuneCountInString(row[i]) > sentence, true, letters && unicode.IsLetter(first)
+		}
+		if long || seen && letters {
+			classes[i] = "p"
 		}
 	}
 	return classes
