@@ -237,6 +237,9 @@ func rawKeyUntrusted(c *conversation) error {
 		return handshakeFailed(rawKeys, err)
 	}
 	if err := c.shake(trusting, nil); err != nil {
+		if failed := handshakeFailed(rawKeys, err); errors.As(failed, new(lack)) { // the server does not trust this client either
+			return failed
+		}
 		return &failure{"the alert certificate_unknown (46), and then a new handshake", "a DTLS session", err.Error(), "RFC 6347 section 4.2.8"}
 	}
 	return c.secured()

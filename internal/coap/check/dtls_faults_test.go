@@ -140,6 +140,21 @@ func TestDTLSFaultsAreFound(t *testing.T) {
 	}
 }
 
+// A server that does not know this client's raw public key has no fault: the cases that need a session say what is missing.
+func TestUnknownRawKeyIsNoFault(t *testing.T) {
+	known, _ := rawKeyServer(t, false)
+	known.Listen, known.TCP, known.TLS = nil, nil, nil
+	out, err := check.Run(t.Context(), check.Config{URI: serve(t, known)[0], Only: []string{"DTLS_04", "DTLS_05", "DTLS_06", "DTLS_07"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range out.Cases {
+		if c.Verdict != check.Inconclusive || !strings.Contains(c.Reason, "--rpk") {
+			t.Errorf("%s: %s, %q\n%s", c.ID, c.Verdict, c.Reason, strings.Join(c.Trace, "\n"))
+		}
+	}
+}
+
 // firstWhole lets the first client through, which asks what resources there are.
 func firstWhole(pass func() func(bool, []byte) bool) func() func(bool, []byte) bool {
 	first := true
