@@ -57,17 +57,7 @@ func (c Bars) svg(b *strings.Builder, narrow bool) {
 	plain := newFrame(narrow)
 	legend := plain.fold(entries, "")
 	f.grow(legend)
-	maxV := 0.0
-	for _, g := range c.Groups {
-		for i, v := range g.Values {
-			if !math.IsNaN(v) {
-				maxV = math.Max(maxV, v)
-			}
-			if i < len(g.Spread) {
-				maxV = math.Max(maxV, g.Spread[i][1])
-			}
-		}
-	}
+	maxV := c.largest()
 	across := 6
 	if narrow {
 		across = 3
@@ -108,6 +98,22 @@ func (c Bars) svg(b *strings.Builder, narrow bool) {
 	f.right = plain.right
 	f.legend(b, legend)
 	b.WriteString("</svg>")
+}
+
+// largest is the largest value, of all rounds.
+func (c Bars) largest() float64 {
+	maxV := 0.0
+	for _, g := range c.Groups {
+		for i, v := range g.Values {
+			if !math.IsNaN(v) {
+				maxV = math.Max(maxV, v)
+			}
+			if i < len(g.Spread) {
+				maxV = math.Max(maxV, g.Spread[i][1])
+			}
+		}
+	}
+	return maxV
 }
 
 func (c Bars) bar(b *strings.Builder, g Group, i int, v, y float64, px func(float64) float64) {

@@ -99,27 +99,7 @@ func (c Chart) svg(b *strings.Builder, narrow bool) {
 	}
 	legend := f.fold(entries, c.YLabel)
 	f.height += f.grow(legend)
-	minX, maxX, maxY := 0.0, 0.0, 0.0
-	for _, s := range c.Series {
-		for i, y := range s.Y {
-			minX, maxX = math.Min(minX, s.X[i]), math.Max(maxX, s.X[i])
-			if !math.IsNaN(y) {
-				maxY = math.Max(maxY, y)
-			}
-		}
-	}
-	for _, l := range c.Levels {
-		maxY = math.Max(maxY, l.Y)
-	}
-	for _, m := range c.Marks {
-		maxY = math.Max(maxY, m.Y)
-	}
-	for _, e := range c.Events {
-		maxX = math.Max(maxX, e.X)
-	}
-	if maxX <= 0 {
-		maxX = 1
-	}
+	minX, maxX, maxY := c.bounds()
 	px := func(x float64) float64 { return f.left + (x-minX)/(maxX-minX)*(f.width-f.left-f.right) }
 	yt, share := c.scale(maxY)
 	py := func(y float64) float64 { return f.height - f.below - share(y)*(f.height-f.top-f.below) }
@@ -151,6 +131,31 @@ func (c Chart) svg(b *strings.Builder, narrow bool) {
 	}
 	f.legend(b, legend)
 	b.WriteString("</svg>")
+}
+
+// bounds are those of what is drawn.
+func (c Chart) bounds() (minX, maxX, maxY float64) {
+	for _, s := range c.Series {
+		for i, y := range s.Y {
+			minX, maxX = math.Min(minX, s.X[i]), math.Max(maxX, s.X[i])
+			if !math.IsNaN(y) {
+				maxY = math.Max(maxY, y)
+			}
+		}
+	}
+	for _, l := range c.Levels {
+		maxY = math.Max(maxY, l.Y)
+	}
+	for _, m := range c.Marks {
+		maxY = math.Max(maxY, m.Y)
+	}
+	for _, e := range c.Events {
+		maxX = math.Max(maxX, e.X)
+	}
+	if maxX <= 0 {
+		maxX = 1
+	}
+	return minX, maxX, maxY
 }
 
 // ticks are the words below the x axis.
