@@ -147,6 +147,7 @@ func runSteps(t *testing.T, steps []docStep) {
 		return strings.HasPrefix(v, "WEIR_TEST_PARENT=") // its process id means nothing in there
 	}), "PATH="+filepath.Join(dir, ".bin")+":"+os.Getenv("PATH"), clitest.RunAsWeir+"=1", "COLUMNS=80")
 	out, err := shell.CombinedOutput()
+	t.Logf("CPU time %v, without programs that ended with the shell", clitest.CPUTime(shell))
 	kept := ""
 	for i, step := range steps {
 		code, readErr := os.ReadFile(filepath.Join(results, strconv.Itoa(i)+".code"))

@@ -11,7 +11,6 @@ import (
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli/clitest"
-	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // The load during the upgrade of the package: TCP connections through the load balancer, and TURN allocations.
@@ -70,9 +69,10 @@ func (p *packaged) startLoad() *packageLoad {
 	l.client = in("clients", "weir tcp client --to 10.66.9.9:5000 --connections "+strconv.Itoa(packageConnections)+" --heartbeat 1s --workers 1 --json")
 	l.client.Stdout, l.client.Stderr = &l.clientOut, &l.clientErr
 	clitest.Must(p.t, clitest.StartChild(l.client))
-	netlabtest.Eventually(p.t, "all connections are there", func() bool {
-		return p.established() == packageConnections
-	}, l.clientErr.String)
+	clitest.WaitFor(p.t, &l.clientErr, `(?m)^ +\d+ +`+strconv.Itoa(packageConnections)+` `)
+	if n := p.established(); n != packageConnections {
+		p.t.Errorf("the backend has %d connections, of %d", n, packageConnections)
+	}
 	l.stopRelays = startRelays(p.t, p.Command("weir", "bench", "traffic", "turn", "--server", "127.0.0.1:3478", "--user", "u", "--password", "p", "--sink", "127.66.0.9:0",
 		"--clients", strconv.Itoa(packageAllocations), "--size", "100", "--burst", "1"))
 	return l

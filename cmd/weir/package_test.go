@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli/clitest"
@@ -315,6 +316,7 @@ func (p *packaged) watchdog() {
 	p.t.Helper()
 	before := p.property("weir-lb", "MainPID")
 	p.run("kill", "-STOP", before)
+	p.run("tail", "--pid="+before, "-f", "/dev/null") // until the watchdog has ended it; each systemctl costs more
 	netlabtest.Eventually(p.t, "the watchdog replaces the load balancer that hangs", func() bool {
 		pid := p.property("weir-lb", "MainPID")
 		return pid != before && pid != "0" && p.property("weir-lb", "ActiveState") == "active"
@@ -327,17 +329,20 @@ func (p *packaged) watchdog() {
 // upgrade installs the second version under load.
 func (p *packaged) upgrade() {
 	p.t.Helper()
-	load := p.Command("weir", "coap", "bench", "coaps://127.0.0.1:5684/benchmark", "--clients", strconv.Itoa(packageSessions), "--interval", "1s", "--duration", "10m", "--json", "-q")
-	var out, errOut bytes.Buffer
-	load.Stdout, load.Stderr = &out, &errOut
+	load := p.Command("weir", "coap", "bench", "coaps://127.0.0.1:5684/benchmark", "--clients", strconv.Itoa(packageSessions), "--interval", "1s", "--duration", "10m", "--json", "--progress", "json")
+	var out bytes.Buffer
+	progress := new(clitest.LockedBuffer)
+	load.Stdout, load.Stderr = &out, progress
 	clitest.Must(p.t, clitest.StartChild(load))
-	netlabtest.Eventually(p.t, "all sessions are there", func() bool { return p.sessions() == packageSessions }, errOut.String)
+	clitest.WaitFor(p.t, progress, "Benchmark started") // each client has its session
+	p.wantSessions()
 	others := p.startLoad()
 	pids := map[string]string{}
 	for unit := range unitNeeds {
 		pids[unit] = p.property(unit, "MainPID")
 	}
 	p.section("Upgrade")
+	upgraded := time.Now()
 	for unit := range unitNeeds {
 		if pid := p.property(unit, "MainPID"); pid == pids[unit] || p.property(unit, "ActiveState") != "active" {
 			p.t.Errorf("%s after the upgrade: process %s as before, %s", unit, pid, p.property(unit, "ActiveState"))
@@ -347,24 +352,44 @@ func (p *packaged) upgrade() {
 		p.t.Errorf("the upgrade has replaced the configuration:\n%s", kept)
 	}
 	others.end()
-	netlabtest.Eventually(p.t, "all sessions are there after the upgrade", func() bool { return p.sessions() == packageSessions }, errOut.String)
+	netlabtest.Eventually(p.t, "every client has answers of the upgraded server", func() bool { return allAnswered(progress.String(), upgraded) }, progress.String)
+	p.wantSessions()
 	p.run("pkill", "-INT", "-f", "weir coap bench")
-	var result struct{ Stats map[string]float64 }
+	var result v1.CoAPBench
 	if err := errors.Join(load.Wait(), json.Unmarshal(out.Bytes(), &result)); err != nil {
-		p.t.Errorf("load: %v\n%s\n%s", err, errOut.String(), out.String())
+		p.t.Fatalf("load: %v\n%s\n%s", err, progress.String(), out.String())
 	}
-	if s := result.Stats; s["requests"] < packageSessions || s["lost"] != 0 || s["rehandshakes"] != 0 || s["handshakes"] != packageSessions {
-		p.t.Errorf("load: %v", s)
+	if s := result.Stats; s.Requests < packageSessions || s.Lost != 0 || s.Rehandshakes != 0 || s.Handshakes != packageSessions {
+		p.t.Errorf("load: %+v", s)
 	}
 }
 
-// sessions are the DTLS sessions of the CoAP server.
-func (p *packaged) sessions() (sessions int) {
+// allAnswered reports whether no client waits for an answer to a request of before, and there were two answers for each client since then.
+func allAnswered(progress string, before time.Time) bool {
+	var first, last v1.CoAPBenchSample
+	for line := range strings.Lines(progress) {
+		var sample v1.CoAPBenchSample
+		if json.Unmarshal([]byte(line), &sample) != nil || sample.At.Before(before) {
+			continue
+		}
+		if last = sample; first.At.IsZero() {
+			first = sample
+		}
+	}
+	waiting := time.Duration(last.Waiting * float64(time.Millisecond))
+	return last.At.Add(-waiting).After(before) && last.Total.Requests >= first.Total.Requests+2*packageSessions
+}
+
+// wantSessions checks that the CoAP server has a DTLS session of each client.
+func (p *packaged) wantSessions() {
 	p.t.Helper()
+	sessions := 0
 	var status v1.CoAPStatus
 	clitest.Must(p.t, json.Unmarshal([]byte(p.run("curl", "-sf", "--unix-socket", "/run/weir/coap.sock", "http://localhost/status")), &status))
 	for _, l := range status.Listeners {
 		sessions += int(l.Engine.Sessions)
 	}
-	return sessions
+	if sessions != packageSessions {
+		p.t.Errorf("the server has %d sessions, of %d clients", sessions, packageSessions)
+	}
 }

@@ -72,29 +72,35 @@ func alertCases() []alertCase {
 	}
 }
 
-// rulesTest is the input of promtool: each alert on both sides of its time, and not at all with the good series.
+// rulesTest is the input of promtool: each alert on both sides of its time, and not at all with the good series. The alerts have series of
+// their own, so that all of them are evaluated in one run for the bad series, and in one for the good ones.
 func rulesTest(t *testing.T, rules string) string {
 	t.Helper()
 	var b strings.Builder
 	fmt.Fprintf(&b, "rule_files: [%s]\nevaluation_interval: 15s\ntests:\n", rules)
-	series := func(all map[string]string) {
+	cases := alertCases()
+	for _, bad := range []bool{true, false} {
 		b.WriteString("- interval: 15s\n  input_series:\n")
-		for name, values := range all {
-			fmt.Fprintf(&b, "  - {series: '%s', values: '%s'}\n", name, values)
+		seen := map[string]bool{}
+		for _, c := range cases {
+			for name, values := range map[bool]map[string]string{true: c.bad, false: c.good}[bad] {
+				if seen[name] {
+					t.Errorf("two alerts have the series %s: give one of them another label", name)
+				}
+				seen[name] = true
+				fmt.Fprintf(&b, "  - {series: '%s', values: '%s'}\n", name, values)
+			}
 		}
-	}
-	for _, c := range alertCases() {
-		count := func(at, n int) {
-			fmt.Fprintf(&b, "  - {expr: 'count(ALERTS{alertname=\"%s\",alertstate=\"firing\"}) or vector(0)', eval_time: %ds, exp_samples: [{labels: '{}', value: %d}]}\n", c.alert, at, n)
+		b.WriteString("  promql_expr_test:\n")
+		for _, c := range cases {
+			times := map[int]int{c.wait + 15: 0, 1200: 0} // how many fire, by second
+			if bad {
+				times = map[int]int{c.wait - 15: 0, c.wait + 15: 1}
+			}
+			for at, n := range times {
+				fmt.Fprintf(&b, "  - {expr: 'count(ALERTS{alertname=\"%s\",alertstate=\"firing\"}) or vector(0)', eval_time: %ds, exp_samples: [{labels: '{}', value: %d}]}\n", c.alert, at, n)
+			}
 		}
-		series(c.bad)
-		b.WriteString("  promql_expr_test:\n")
-		count(c.wait-15, 0)
-		count(c.wait+15, 1)
-		series(c.good)
-		b.WriteString("  promql_expr_test:\n")
-		count(c.wait+15, 0)
-		count(1200, 0)
 	}
 	return b.String()
 }

@@ -38,15 +38,15 @@ func lastingCommands() []lasting {
 		{args: "tcp bench --via tcx --connections 500 --hold 1h", under: `500 `},
 		{args: "tcp bench --connections 200 --with wrk --hold 1h", under: "round 1 of", tools: []string{"wrk"}},
 		{args: "demo --clients 5", under: "."},
-		{args: "snat lab", under: `[1-9]%`, tools: []string{"nft"}},
+		{args: "snat lab --only AKS", under: `NAT: [1-9]`, tools: []string{"nft"}},
 		{args: "bench nat", under: "round"},
 		{args: "bench coap --clients 50", under: "plain: 50 clients"},
 		{args: "bench coap --datapath ebpf --clients 50", under: "moved-nat: 50 clients"},
 		{args: "bench ebpf --rounds 1000", under: "."},
-		{args: "bench ebpf --live --duration 100ms", under: "[1-9][0-9]?%"},
-		{args: "bench run dsr --loads udp --rounds 100", under: `round 1 of 100: iptables-dnat`, tools: []string{"iperf", "iperf3"}},
-		{args: "bench run nfqueue --loads flood --rounds 100", under: `round 1 of 100: queue,`, tools: []string{"iptables", "ip6tables", "ethtool"}},
-		{args: "bench run floods --only udp-flows", under: "[1-9]0?%", tools: []string{"iptables"}},
+		{args: "bench ebpf --live --hook xdp --families ipv4 --only l2dsr --rounds 20 --duration 100ms", under: "[1-9][0-9]?%"},
+		{args: "bench run dsr --only routing,iptables-dnat,weir-nat-tcx --loads iperf2 --families ipv4 --duration 100ms --rounds 100", under: `round 1 of 100: iptables-dnat`, tools: []string{"iperf"}},
+		{args: "bench run nfqueue --only queue,fast --loads flood --offloads off --rounds 100", under: `round 1 of 100: queue,`, tools: []string{"iptables", "ip6tables", "ethtool"}},
+		{args: "bench run floods --quick --duration 1s --only udp-flows", under: "[1-9]0?%", tools: []string{"iptables"}},
 		{args: "bench run soak", under: "MB: node1 [0-9]"},
 		{args: "bench run restart --clients 20", under: "none: 1 of 10"},
 		{args: "turn bench --clients 2 --duration 600s --size 200 --bandwidth 1M --generator builtin", under: `direct: [1-9]\d* of 600`},
@@ -114,7 +114,7 @@ func terminate(t *testing.T, c lasting) {
 	}
 	clitest.Must(t, cmd.Process.Signal(syscall.SIGTERM))
 	took, late := timed(ended)
-	t.Logf("%v, this test was late by %v; orderly: %t", took.Round(10*time.Millisecond), late.Round(time.Millisecond), !strings.Contains(output.String(), "no orderly end"))
+	t.Logf("%v, this test was late by %v; CPU time %v; orderly: %t", took.Round(10*time.Millisecond), late.Round(time.Millisecond), clitest.CPUTime(cmd), !strings.Contains(output.String(), "no orderly end"))
 	if took > cli.EndWithin+grace+5*late {
 		t.Errorf("it took %v\n%s", took, output)
 	}

@@ -88,6 +88,8 @@ func (c *CoapConfig) Validate() error {
 		return fmt.Errorf("--clients: %d is not between 1 and 20000", c.Clients)
 	case c.Duration < time.Second || c.Warmup < 100*time.Millisecond:
 		return fmt.Errorf("--duration of %v and --warmup of %v: give at least 1s and 100ms", c.Duration, c.Warmup)
+	case c.Interval < 0 || c.Interval > c.Duration:
+		return fmt.Errorf("--interval %v: give 0 to the --duration, %v", c.Interval, c.Duration)
 	}
 	return checkPeers(c.With, CoapPeers()...)
 }

@@ -141,6 +141,7 @@ func TestConfigSaysWhatCannotBeShown(t *testing.T) {
 		"--clients":  {Clients: 0, Nodes: 2, Duration: 6 * time.Second},
 		"--nodes":    {Clients: 1, Nodes: 1, Duration: 6 * time.Second},
 		"--duration": {Clients: 1, Nodes: 2, Duration: time.Second},
+		"--interval": {Clients: 1, Nodes: 2, Duration: 6 * time.Second, Interval: 2 * time.Second},
 	} {
 		if err := bad.Validate(); err == nil || !strings.HasPrefix(err.Error(), flag) {
 			t.Errorf("%s: %v", flag, err)

@@ -28,6 +28,7 @@ type Config struct {
 	Nodes    int           // 2 to 16, default 3
 	Duration time.Duration // of the load, at least 6 s; default 30 s
 	Seed     uint64        // of the load; 0 draws one
+	Interval time.Duration // pause of a client with a connection ID between response and next request, at most 1 s; default none
 	Out      io.Writer     // the live view, redrawn on a terminal
 }
 
@@ -40,6 +41,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("--nodes %d: give 2 to 16; with one node no record can land on a wrong one", c.Nodes)
 	case c.Duration < 6*time.Second || c.Duration > time.Hour:
 		return fmt.Errorf("--duration %s: give 6s to 1h, so that each disturbance has a second to show", c.Duration)
+	case c.Interval < 0 || c.Interval > time.Second:
+		return fmt.Errorf("--interval %s: give 0 to 1s, so that each client sends between two disturbances", c.Interval)
 	}
 	return nil
 }
@@ -176,7 +179,7 @@ func (s *system) load(ctx context.Context, cfg Config) (r *Result, err error) {
 	fmt.Fprintf(v.live, "%4d clients with connection IDs\n%4d clients without\n→ weir nat %s → %d nodes\n", cfg.Clients, plain, s.address, cfg.Nodes)
 	load := client.BenchConfig{
 		URI: "coaps://" + s.address + "/benchmark?rlen=40", Clients: cfg.Clients, Duration: cfg.Duration,
-		NoStop: true, Sockets: client.SocketsEach, Workers: 1, Seed: cfg.Seed,
+		NoStop: true, Sockets: client.SocketsEach, Workers: 1, Seed: cfg.Seed, Pause: cfg.Interval,
 	}
 	without := load
 	without.Clients, without.NoCID, without.AckTimeout, without.Pause, without.LiveEvery = plain, true, plainAckTimeout, plainPause, plainLook

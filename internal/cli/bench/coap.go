@@ -68,6 +68,7 @@ microseconds per request and their ratios; requests per second are what clients,
 	flags.IntVar(&cfg.Clients, "clients", 2000, "DTLS clients, each with a socket of its own")
 	cli.DurationVar(flags, &cfg.Duration, "duration", 8*time.Second, "length of the measured window")
 	cli.DurationVar(flags, &cfg.Warmup, "warmup", 2*time.Second, "load before the window")
+	cli.DurationVar(flags, &cfg.Interval, "interval", 0, "pause of a client between response and next request; 0: none")
 	// The flag keeps its first name, for scripts that use it; its values are paths.
 	flags.StringSliceVar(&cfg.Paths, "roads", bench.CoapPaths(), "what to measure")
 	flags.StringVar(&datapath, "datapath", "", "ebpf: compare forwarding nodes with the kernel data path, clients moving")

@@ -16,6 +16,7 @@ func TestBenchCoapUsage(t *testing.T) {
 		`path "scenic" is not known`:  "bench coap --roads scenic",
 		"not between 1 and 20000":     "bench coap --clients 0",
 		"at least 1s and 100ms":       "bench coap --duration 1ms",
+		"--interval -1s":              "bench coap --interval -1s",
 		`--with "cf": write scandium`: "bench coap --with cf",
 		"--with: peers run on":        "bench coap --datapath ebpf --with scandium",
 	} {
@@ -30,7 +31,7 @@ func TestBenchCoap(t *testing.T) {
 	if !clitest.OwnProcess(t) {
 		return
 	}
-	out, _, err := clitest.Both(t, "bench", "coap", "--clients", "30", "--duration", "1s", "--warmup", "100ms", "--roads", "cluster,cluster-wrong-node", "--json")
+	out, _, err := clitest.Both(t, "bench", "coap", "--clients", "30", "--interval", "10ms", "--duration", "1s", "--warmup", "100ms", "--roads", "cluster,cluster-wrong-node", "--json")
 	var results []*measure.Result
 	if err != nil || json.Unmarshal([]byte(out), &results) != nil || len(results) != 2 {
 		t.Fatalf("%v\n%s", err, out)

@@ -48,7 +48,7 @@ func rollingRestart(t *testing.T, event string, times int) {
 	if !clitest.OwnProcess(t) {
 		return
 	}
-	out, err := clitest.Execute(t, "bench", "run", "restart", "--clients", "100", "--interval", "20ms", "--times", strconv.Itoa(times), "--every", "2s", "--events", event, "--json")
+	out, err := clitest.Execute(t, "bench", "run", "restart", "--clients", "100", "--interval", "50ms", "--times", strconv.Itoa(times), "--every", "2s", "--events", event, "--json")
 	results := restartResults(t, out)
 	if len(results) != 1 {
 		t.Fatalf("%d results, %v", len(results), err)

@@ -19,7 +19,7 @@ func TestRootBenchSoak(t *testing.T) {
 		return
 	}
 	page := filepath.Join(t.TempDir(), "soak.html")
-	out, err := clitest.Execute(t, "bench", "run", "soak", "--duration", "9s", "--every", "1s", "--load", "2", "--json", "--report", page)
+	out, err := clitest.Execute(t, "bench", "run", "soak", "--duration", "6s", "--every", "500ms", "--load", "2", "--json", "--report", page)
 	if err != nil {
 		t.Errorf("%v", err)
 	}

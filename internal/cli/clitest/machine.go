@@ -1,6 +1,8 @@
 package clitest
 
 import (
+	"fmt"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -43,6 +45,10 @@ func StartMachine(t *testing.T, dir string) *Machine {
 		units[target+".target"] = "[Unit]\nDefaultDependencies=no\n"
 	}
 	m := &Machine{bootSystemd(t, dir, bootMachine, "--net", units)}
+	netlabtest.Eventually(t, "systemd listens", func() bool { // each systemctl costs more than this look
+		_, err := os.Stat(fmt.Sprintf("/proc/%d/root/run/systemd/private", m.init()))
+		return err == nil
+	})
 	netlabtest.Eventually(t, "systemd answers", func() bool {
 		out, err := m.Run("systemctl", "is-active", "weir.target")
 		return err == nil && out == "active"

@@ -280,6 +280,14 @@ func (p *Process) Console(line string) string {
 	return string(text)
 }
 
+// CPUTime is what a process that has ended and those it has waited for have spent. Shown in logs, it says which test is expensive.
+func CPUTime(cmd *exec.Cmd) time.Duration {
+	if cmd.ProcessState == nil {
+		return 0
+	}
+	return (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Round(10 * time.Millisecond)
+}
+
 // FreeAddresses returns UDP addresses on loopback that no other test takes while this one runs.
 func FreeAddresses(t testing.TB, n int) []string {
 	t.Helper()

@@ -48,6 +48,7 @@ It exits 0 when no client with a connection ID lost its session or had to make a
 	flags.IntVar(&cfg.Nodes, "nodes", 3, "CoAP/DTLS nodes behind the balancer (2 to 16)")
 	cli.DurationVar(flags, &cfg.Duration, "duration", 30*time.Second, "length of the load (6s to 1h)")
 	cli.OldFlag(cmd, "seconds", "", "duration")
+	cli.DurationVar(flags, &cfg.Interval, "interval", 0, "pause of a client with a connection ID between response and next request; 0: none (at most 1s)")
 	flags.Uint64Var(&cfg.Seed, "seed", 0, "seed of the load's random choices; 0 draws one and says which")
 	measuring.AddReportFlag(cmd, &report, "write a page with plots to this file")
 	flags.BoolVar(&asJSON, "json", false, "print the result as JSON on stdout; the live view goes to stderr")

@@ -110,7 +110,7 @@ func (d *demoRun) ends() int {
 func TestDemoProvesItsClaim(t *testing.T) {
 	clitest.TakesSeconds(t)
 	report := filepath.Join(t.TempDir(), "demo.html")
-	d := startDemo(t, "--duration", "8s", "--clients", "50", "--seed", "7", "--report", report)
+	d := startDemo(t, "--duration", "8s", "--clients", "50", "--interval", "20ms", "--seed", "7", "--report", report)
 	d.underWay()
 	if running := d.processes(); len(running) != 4 {
 		t.Errorf("running: %v, want three nodes and a balancer", running)
@@ -155,7 +155,7 @@ func TestDemoProvesItsClaim(t *testing.T) {
 
 func TestDemoNamesTheNodeThatEnds(t *testing.T) {
 	clitest.TakesSeconds(t)
-	d := startDemo(t, "--duration", "30s", "--clients", "20")
+	d := startDemo(t, "--duration", "30s", "--clients", "20", "--interval", "20ms")
 	d.underWay()
 	pid, ok := d.processes()["node2"]
 	if !ok {
@@ -171,7 +171,7 @@ func TestDemoNamesTheNodeThatEnds(t *testing.T) {
 
 func TestDemoInterruptedLeavesNothing(t *testing.T) {
 	clitest.TakesSeconds(t)
-	d := startDemo(t, "--duration", "30s", "--clients", "20")
+	d := startDemo(t, "--duration", "30s", "--clients", "20", "--interval", "20ms")
 	d.underWay()
 	if err := d.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
@@ -205,7 +205,7 @@ func TestDemoFitsTheTerminal(t *testing.T) {
 
 		t.Run(strconv.Itoa(size[0]), func(t *testing.T) {
 			t.Parallel()
-			s := terminaltest.Start(t, size[0], size[1], os.Args[0], "demo", "--duration", "6s", "--clients", "20")
+			s := terminaltest.Start(t, size[0], size[1], os.Args[0], "demo", "--duration", "6s", "--clients", "20", "--interval", "20ms")
 			code, text := s.Ended()
 			view, rest, _ := strings.Cut(text, "\n  requests  ")
 			if code != 0 || !drawnOnce(view) || !verdict.MatchString(strings.ReplaceAll(rest, "\n", " ")) {
@@ -218,7 +218,7 @@ func TestDemoFitsTheTerminal(t *testing.T) {
 // A window that is resized while the demo runs shows the view once, and Ctrl-C leaves it as it is.
 func TestDemoFollowsTheTerminal(t *testing.T) {
 	clitest.TakesSeconds(t)
-	s := terminaltest.Start(t, 100, 40, os.Args[0], "demo", "--duration", "600s", "--clients", "20")
+	s := terminaltest.Start(t, 100, 40, os.Args[0], "demo", "--duration", "600s", "--clients", "20", "--interval", "20ms")
 	second := regexp.MustCompile(` (\d+) of 600 s`)
 	at := 0
 	for _, width := range []int{100, 60, 40, 130, 80} {
