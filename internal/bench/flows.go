@@ -120,6 +120,7 @@ type clientFlow struct {
 	next   uint64
 	late   uint64 // answers that came after their request had been sent again, and was answered by then
 	pad    int    // bytes that follow the number of a datagram
+	tail   []byte // which follow the number of a datagram
 	buffer [2048]byte
 }
 
@@ -174,6 +175,7 @@ func (f *clientFlow) query(ctx context.Context) (owner string, repeated int, err
 	f.next++
 	request := make([]byte, flowNumber+f.pad)
 	binary.BigEndian.PutUint64(request, f.next)
+	request = append(request, f.tail...)
 	if f.stream {
 		owner, err = f.queryStream(request[:flowNumber])
 		return owner, 0, err

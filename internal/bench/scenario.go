@@ -35,6 +35,7 @@ const (
 	scenarioRestart      = "restart"
 	scenarioChaos        = "chaos"
 	scenarioIdle         = "idle-crash"
+	scenarioFailover     = "failover"
 	scenarioKubeScale    = "kube-scale"
 	scenarioKubeSessions = "kube-sessions"
 	scenarioLive         = "ebpf-live"
@@ -120,6 +121,14 @@ func survivalScenarios() []Scenario {
 			},
 			tables: idleTables, pictures: idlePictures, method: idleMethod, verdict: idleVerdict,
 			plain: true, missed: "aims missed by %d of %d paths",
+		},
+		{
+			BenchScenario: v1.BenchScenario{
+				Name: scenarioFailover, Command: "weir bench run failover", Needs: "root; bird, birdc, ip, iptables",
+				About: "one of two balancers behind a router is powered off: which flows are lost, and until when, by mode, compared with connection tracking",
+			},
+			tables: failoverTables, pictures: failoverPictures, method: failoverMethod, verdict: failoverVerdict,
+			plain: true, missed: "aims missed or not proven by %d of %d measurements",
 		},
 		{
 			BenchScenario: v1.BenchScenario{

@@ -13,6 +13,8 @@ func packageOf(program string) string {
 	switch program {
 	case "nft":
 		return "nftables"
+	case "bird":
+		return "bird2"
 	case "turnserver":
 		return "coturn"
 	case "iptables", "ip6tables":

@@ -37,7 +37,7 @@ const (
 	BenchEBPF    = "weir bench ebpf"
 	BenchLive    = "weir bench ebpf --live"
 	BenchMoved   = "weir bench coap --datapath ebpf"
-	BenchDSR     = "weir bench run dsr, floods, chaos, idle-crash, kube-sessions, kube-scale"
+	BenchDSR     = "weir bench run dsr, floods, chaos, idle-crash, failover, kube-sessions, kube-scale"
 	BenchNFQueue = "weir bench run nfqueue"
 	BenchDump    = "weir bench run dump"
 )

@@ -33,6 +33,9 @@ func benchValues() map[string][]string {
 		"weir bench nat --network":       {"loopback", "veth"},
 		"weir bench run nfqueue --with":  bench.NFQueuePeers(),
 		"weir bench run dump --only":     bench.DumpTargets(),
+
+		"weir bench run failover --only":    bench.FailoverPaths(),
+		"weir bench run failover --changes": bench.FailoverChanges(),
 	}
 }
 

@@ -23,7 +23,7 @@ func newBenchRunCommand() *cobra.Command {
 		Args: cli.NoSuchCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBenchDSRCommand(), newBenchNFQueueCommand(), newBenchFloodsCommand(), newBenchDumpCommand(), newBenchSoakCommand(), newBenchRestartCommand(), newBenchChaosCommand(), newBenchIdleCrashCommand(), newBenchKubeSessionsCommand(), newBenchKubeScaleCommand())
+	cmd.AddCommand(newBenchDSRCommand(), newBenchNFQueueCommand(), newBenchFloodsCommand(), newBenchDumpCommand(), newBenchSoakCommand(), newBenchRestartCommand(), newBenchChaosCommand(), newBenchIdleCrashCommand(), newBenchFailoverCommand(), newBenchKubeSessionsCommand(), newBenchKubeScaleCommand())
 	return cmd
 }
 
