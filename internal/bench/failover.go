@@ -265,10 +265,11 @@ func (c *failover) alive() error {
 
 // tools are the programs that the path needs.
 func (c *failover) tools() []string {
+	tools := []string{"bird", "birdc", "bridge", "ip"}
 	if c.path.mode == "" {
-		return []string{"bird", "ip", "iptables"}
+		tools = append(tools, "iptables")
 	}
-	return []string{"bird", "ip"}
+	return tools
 }
 
 // ready waits until the second balancer has the state of all flows, where it is shared, and counts those of the first.

@@ -72,13 +72,17 @@ func (c *failover) serve() (all []*responder, err error) {
 
 // balance starts BIRD on the router and both balancers, and waits until the router has their routes.
 func (c *failover) balance(ctx context.Context) error {
-	if err := c.bird("router", c.routerFile()); err != nil {
+	if err := c.bird(ctx, "router", c.routerFile()); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(c.Dir, "sync.key"), []byte(failoverKey+failoverKey+"\n"), 0o600); err != nil {
 		return err
 	}
 	for i := range c.balancers {
+		// A network card does not take frames for another one, as a veth does: those for the lost balancer, which the bridge floods.
+		if _, err := c.Host("segment").Exec(ctx, "bridge", "link", "set", "dev", "to-"+balancerName(i), "flood", "off"); err != nil {
+			return err
+		}
 		if err := c.startBalancer(ctx, i); err != nil {
 			return err
 		}
@@ -94,7 +98,7 @@ func (c *failover) startBalancer(ctx context.Context, i int) (err error) {
 		if err := c.translate(ctx, balancerName(i), failoverBackends); err != nil {
 			return err
 		}
-		return c.bird(balancerName(i), c.peerFile(i))
+		return c.bird(ctx, balancerName(i), c.peerFile(i))
 	}
 	name := fmt.Sprintf("failover-%s-%s", c.path.name, balancerName(i))
 	c.files[i] = filepath.Join(c.Dir, name+".yaml")
@@ -118,7 +122,7 @@ func (c *failover) balancerFile(i, backends int) string {
     neighbours: [{address: 10.2.0.1, as: 64513, bfd: {interval: %v, multiplier: 3}}]
 `, failoverPrefix, balancerAddress(i), prepends, c.config.BFD)
 	if c.path.sync {
-		fmt.Fprintf(&b, "sync: {listen: %s:8477, peers: [%s:8477], key_file: %s}\n", balancerAddress(i), balancerAddress(1-i), filepath.Join(c.Dir, "sync.key"))
+		fmt.Fprintf(&b, "sync: {listen: \"%s:8477\", peers: [\"%s:8477\"], key_file: %s}\n", balancerAddress(i), balancerAddress(1-i), filepath.Join(c.Dir, "sync.key"))
 	}
 	var list []string
 	for j, name := range backendNames(backends) {
@@ -141,9 +145,12 @@ func (c *failover) balancerFile(i, backends int) string {
 }
 
 // bird runs BIRD in a namespace with a configuration.
-func (c *failover) bird(host, text string) error {
+func (c *failover) bird(ctx context.Context, host, text string) error {
 	file := filepath.Join(c.Dir, "bird-"+host)
 	if err := os.WriteFile(file+".conf", []byte(text), 0o600); err != nil {
+		return err
+	}
+	if _, err := c.Output(ctx, host, exec.Command("bird", "-p", "-c", file+".conf")); err != nil { //nolint:gosec // a name of ours
 		return err
 	}
 	return c.Running.Start(c.Host(host), exec.Command("bird", "-f", "-c", file+".conf", "-s", file+".ctl", "-P", file+".pid")) //nolint:gosec // a name of ours
@@ -170,13 +177,13 @@ func (c *failover) peerFile(i int) string {
 	if i == 1 {
 		prepend = "bgp_path.prepend(64512); bgp_path.prepend(64512); "
 	}
-	return fmt.Sprintf(`router id %s;
+	return fmt.Sprintf(`router id %[1]s;
 protocol device {}
-protocol bfd { interface "eth0" { interval %d us; multiplier 3; }; }
-protocol static { ipv4; route %s blackhole; }
-protocol bgp router {
+protocol bfd { interface "eth0" { interval %[2]d us; multiplier 3; }; }
+protocol static { ipv4; route %[3]s blackhole; }
+protocol bgp upstream {
   local %[1]s as 64512; neighbor 10.2.0.1 as 64513; connect retry time 1; bfd on;
-  ipv4 { import none; export filter { %saccept; }; };
+  ipv4 { import none; export filter { %[4]saccept; }; };
 }
 `, balancerAddress(i), c.config.BFD.Microseconds(), failoverPrefix, prepend)
 }

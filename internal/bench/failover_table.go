@@ -161,3 +161,15 @@ func failoverPictures(results []*measure.Result) (pictures []plot.Figure) {
 	}
 	return pictures
 }
+
+// failoverNotes are why something could not be measured.
+func failoverNotes(results []*measure.Result) (lines []string) {
+	for _, r := range results {
+		for _, why := range []string{r.Parameters[paramFailed], r.Parameters[paramAbsent]} {
+			if why != "" {
+				lines = append(lines, fmt.Sprintf("%s, %s: %s", r.Path, r.Parameters[paramChange], why))
+			}
+		}
+	}
+	return lines
+}

@@ -127,7 +127,7 @@ func survivalScenarios() []Scenario {
 				Name: scenarioFailover, Command: "weir bench run failover", Needs: "root; bird, birdc, ip, iptables",
 				About: "one of two balancers behind a router is powered off: which flows are lost, and until when, by mode, compared with connection tracking",
 			},
-			tables: failoverTables, pictures: failoverPictures, method: failoverMethod, verdict: failoverVerdict,
+			tables: failoverTables, pictures: failoverPictures, notes: failoverNotes, method: failoverMethod, verdict: failoverVerdict,
 			plain: true, missed: "aims missed or not proven by %d of %d measurements",
 		},
 		{

@@ -13,13 +13,13 @@ func packageOf(program string) string {
 	switch program {
 	case "nft":
 		return "nftables"
-	case "bird":
+	case "bird", "birdc":
 		return "bird2"
 	case "turnserver":
 		return "coturn"
 	case "iptables", "ip6tables":
 		return "iptables"
-	case "ip":
+	case "ip", "bridge":
 		return "iproute2"
 	case "mount", "unshare":
 		return "util-linux"
