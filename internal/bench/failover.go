@@ -278,12 +278,15 @@ func (c *failover) ready(ctx context.Context) error {
 	if c.balancers[0] == nil {
 		return nil
 	}
+	if err := until(ctx, programs.ReadyTimeout, func() error { return c.routed(ctx) }); err != nil {
+		return err
+	}
 	if c.path.sync {
-		if err := c.synchronised(ctx); err != nil {
+		if err := until(ctx, programs.ReadyTimeout, func() error { return c.synchronised(ctx) }); err != nil {
 			return err
 		}
 	}
-	flows, err := c.tracked(ctx)
+	flows, err := c.tracked(ctx, 0)
 	c.atFirst = flows
 	return err
 }

@@ -213,24 +213,36 @@ func (l *failoverLoad) mark() (datagrams, flows int) {
 	return datagrams, flows
 }
 
-// rest waits for the last answers.
+// rest waits for the last answers. Datagrams without one are sent again.
 func (l *failoverLoad) rest(ctx context.Context) error {
-	err := until(ctx, failoverWait+10*l.config.BFD, func() error {
+	const again = 300 * time.Millisecond
+	for end := time.Now().Add(failoverWait + 10*l.config.BFD); time.Now().Before(end); {
+		waiting := 0
 		for _, f := range l.flows {
-			f.mu.Lock()
-			waits := !f.answered && f.broken == ""
-			f.mu.Unlock()
-			if waits {
-				return fmt.Errorf("a flow waits")
+			if f.waits(again) {
+				waiting++
 			}
 		}
-		return nil
-	})
-	if ctx.Err() != nil {
-		return ctx.Err()
+		if waiting == 0 {
+			return nil
+		}
+		if err := programs.Sleep(ctx, again/10); err != nil {
+			return err
+		}
 	}
-	_ = err // whose answers did not come is judged
-	return nil
+	return nil // whose answers did not come is judged
+}
+
+// waits reports whether an answer is missing, and sends a datagram again after a time.
+func (f *failoverFlow) waits(again time.Duration) bool {
+	f.mu.Lock()
+	waits := !f.answered && f.broken == ""
+	resend := waits && !f.stream && time.Since(f.sent) > again
+	f.mu.Unlock()
+	if resend {
+		f.send()
+	}
+	return waits
 }
 
 // failoverCounts is what became of the flows of one protocol.

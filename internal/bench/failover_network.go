@@ -124,10 +124,10 @@ func (c *failover) balancerFile(i, backends int) string {
 	if c.path.sync {
 		fmt.Fprintf(&b, "sync: {listen: \"%s:8477\", peers: [\"%s:8477\"], key_file: %s}\n", balancerAddress(i), balancerAddress(1-i), filepath.Join(c.Dir, "sync.key"))
 	}
-	var list []string
+	var list, plain []string
 	for j, name := range backendNames(backends) {
 		text := fmt.Sprintf("name: %s, address: %s", name, failoverBackend(j))
-		if c.path.cid {
+		if plain = append(plain, text); c.path.cid {
 			text += fmt.Sprintf(", nodes: [%d]", j+1)
 		}
 		list = append(list, text)
@@ -137,7 +137,7 @@ func (c *failover) balancerFile(i, backends int) string {
 	vips = append(vips, vipOf(vip.Addr(), "tcp", failoverPort))
 	if c.path.cid { // connection ids are of UDP alone
 		b.WriteString(serviceConfig(c.path.mode, 4*c.config.Flows+1024, c.path.more, vips[:1], list...))
-		fmt.Fprintf(&b, "- name: tcp\n  mode: %s\n  vips: [{%s}]\n  backends:\n  - {%s}\n", c.path.mode, vips[1], strings.Join(list, "}\n  - {"))
+		fmt.Fprintf(&b, "- name: tcp\n  mode: %s\n  vips: [{%s}]\n  backends:\n  - {%s}\n", c.path.mode, vips[1], strings.Join(plain, "}\n  - {"))
 		return b.String()
 	}
 	b.WriteString(serviceConfig(c.path.mode, 4*c.config.Flows+1024, c.path.more, vips, list...))
@@ -260,20 +260,18 @@ func (c *failover) linked(ctx context.Context) error {
 	return nil
 }
 
-// synchronised waits until the second balancer has the state of all flows.
+// synchronised says which state of flows the second balancer does not have; nil: it has all.
 func (c *failover) synchronised(ctx context.Context) error {
-	return until(ctx, programs.ReadyTimeout, func() error {
-		s, err := c.status(ctx, 1)
-		if err == nil && s.Sync.Given < c.config.Flows {
-			err = fmt.Errorf("the second balancer has the state of %d of %d flows", s.Sync.Given, c.config.Flows)
-		}
-		return err
-	})
+	n, err := c.tracked(ctx, 1)
+	if err == nil && n < c.config.Flows {
+		err = fmt.Errorf("the second balancer has the state of %d of %d flows", n, c.config.Flows)
+	}
+	return err
 }
 
-// tracked counts the flows of the first balancer.
-func (c *failover) tracked(ctx context.Context) (n int, err error) {
-	s, err := c.status(ctx, 0)
+// tracked counts the flows in the table of a balancer.
+func (c *failover) tracked(ctx context.Context, i int) (n int, err error) {
+	s, err := c.status(ctx, i)
 	if err != nil || s.Kernel == nil {
 		return 0, err
 	}

@@ -25,13 +25,15 @@ type responder struct {
 	tcp      *net.TCPListener
 	received atomic.Uint64 // datagrams
 	requests atomic.Uint64 // over TCP
+	mu       sync.Mutex
+	conns    map[net.Conn]struct{} // accepted and open; nil: closed
 }
 
 const flowNumber = 8 // bytes of a request: its number
 
 // openResponder listens at an address of a namespace; nil: of ours. Port 0 is one that is free for both protocols.
 func openResponder(host *netlab.Host, at netip.AddrPort, name string) (*responder, error) {
-	r := &responder{name: name}
+	r := &responder{name: name, conns: map[net.Conn]struct{}{}}
 	err := within(host, func() (err error) {
 		for range 20 {
 			if r.udp, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(at)); err != nil {
@@ -61,6 +63,30 @@ func (r *responder) at() netip.AddrPort { return r.udp.LocalAddr().(*net.UDPAddr
 func (r *responder) close() {
 	r.udp.Close()
 	r.tcp.Close()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for conn := range r.conns { // their clients may be out of reach
+		conn.Close()
+	}
+	r.conns = nil
+}
+
+// keep notes an open connection, until it is left; false: the responder is closed.
+func (r *responder) keep(conn net.Conn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conns == nil {
+		return false
+	}
+	r.conns[conn] = struct{}{}
+	return true
+}
+
+func (r *responder) leave(conn net.Conn) {
+	r.mu.Lock()
+	delete(r.conns, conn)
+	r.mu.Unlock()
+	conn.Close()
 }
 
 // answer is the number, which names the flow that is answered.
@@ -94,8 +120,12 @@ func (r *responder) serveTCP() {
 			}
 			continue
 		}
+		if !r.keep(conn) {
+			conn.Close()
+			return
+		}
 		go func() {
-			defer conn.Close()
+			defer r.leave(conn)
 			from := conn.RemoteAddr().(*net.TCPAddr).AddrPort()
 			var number [flowNumber]byte
 			for {
