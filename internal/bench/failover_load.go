@@ -33,10 +33,10 @@ type failoverFlow struct {
 	owner string // who answered first, and the address that it saw
 
 	mu       sync.Mutex
-	sent     time.Time   // of the newest request
-	answered bool        // it has been
-	broken   string      // why the flow is lost; empty: it is not
-	lost     []time.Time // when datagrams were sent that were not answered
+	sent     time.Time     // of the newest request
+	answered bool          // it has been
+	broken   string        // why the flow is lost; empty: it is not
+	lost     []time.Time   // when datagrams were sent that were not answered
 	wait     time.Duration // the longest for an answer
 	marked   bool          // waits and losses count
 }
