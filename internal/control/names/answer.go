@@ -26,12 +26,14 @@ func Once(ctx context.Context, list []string) []v1.ResolvedName {
 	resolved := make([]v1.ResolvedName, 0, len(list))
 	for _, n := range list {
 		a := answers[n]
-		one := v1.ResolvedName{Name: n, Addresses: canonical(a.addresses)}
+		one := v1.ResolvedName{Name: n}
 		switch {
 		case a.err != nil:
 			one.Error = a.err.Error()
-		case len(one.Addresses) == 0:
+		case len(a.addresses) == 0:
 			one.Error = "no address"
+		default:
+			one.Addresses = canonical(a.addresses)
 		}
 		resolved = append(resolved, one)
 	}

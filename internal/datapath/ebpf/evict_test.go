@@ -3,6 +3,7 @@ package ebpf
 import (
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
+	"github.com/weir-lb/weir/internal/steering/evict"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/steering/packet"
 )
@@ -108,6 +110,10 @@ func TestRootFloodOfFlows(t *testing.T) {
 func flooded(t *testing.T, w *world, hook attach.Hook, kind string, n int) {
 	f := &traffic{t: t, w: w, d: w.serving(t, hook, floodSpec)}
 	before := f.d.Counters()
+	var full evict.Full
+	var log strings.Builder
+	f.d.log = slog.New(slog.NewTextHandler(&log, nil))
+	f.d.watchFull(f.d.tables, &full)
 	udp := func(host int) string { return fmt.Sprintf("udp 10.0.0.%d:5000 > 192.0.2.1:80 01", host) }
 	session := func(client, moved int) string {
 		return fmt.Sprintf("udp 10.0.%d.%d:5000 > 192.0.2.2:5684 %s", 1+moved, client, cidRecord(1+client%2))
@@ -169,6 +175,12 @@ func flooded(t *testing.T, w *world, hook attach.Hook, kind string, n int) {
 	evicted, displaced := now.FlowsEvicted-before.FlowsEvicted, now.FlowsDisplaced-before.FlowsDisplaced
 	if evicted == 0 || displaced != 0 {
 		t.Errorf("%d flows counted as evicted, %d as displaced", evicted, displaced)
+	}
+	for range 2 {
+		f.d.watchFull(f.d.tables, &full)
+	}
+	if n := strings.Count(log.String(), "flow table full"); n != 1 || !strings.Contains(log.String(), " configured=2000 ") || !strings.Contains(log.String(), "remedy=") {
+		t.Errorf("%d records that the table is full: %s", n, &log)
 	}
 	t.Logf("answered: %d UDP, %d TCP, %d moved of %d; %d evicted", newAnswered, newTCP, moved, rounds, evicted)
 }
