@@ -90,10 +90,13 @@ func balancer() (address string, stop func()) {
 	if err != nil {
 		log.Fatal(err)
 	}
-	server, err := admin.Open(admin.Config{
-		Address: "unix:" + filepath.Join(directory, "lb.sock"), Part: "lb", Log: slog.New(slog.DiscardHandler),
-		Status: func() any { return status() }, Flows: threeFlows, Override: override, Trace: twoPackets,
-	})
+	return serve(directory, admin.Config{Part: "lb", Status: func() any { return status() }, Flows: threeFlows, Override: override, Trace: twoPackets})
+}
+
+// serve serves an admin API at a socket in a directory, which stop removes.
+func serve(directory string, api admin.Config) (address string, stop func()) {
+	api.Address, api.Log = "unix:"+filepath.Join(directory, "lb.sock"), slog.New(slog.DiscardHandler)
+	server, err := admin.Open(api)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -122,7 +125,7 @@ func threeFlows(yield func(v1.Flow) bool) {
 	}
 }
 
-func override(service, backend, _ string) error {
+func override(_, service, backend, _ string) error {
 	if backend != "a" && backend != "b" {
 		return fmt.Errorf("%w: service %q has no backend %q", admin.ErrUnknownTarget, service, backend)
 	}

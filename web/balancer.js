@@ -77,7 +77,7 @@ export class Balancer {
     const flows = metrics.sum("weir_table_entries", { table: "flows" }), size = metrics.sum("weir_table_size", { table: "flows" });
     const latency = metrics.quantile("weir_probe_duration_seconds", 0.5);
     return [
-      ["generation", String(status.generation), status.error ? "last change refused" : "since " + new Date(status.applied_at).toLocaleTimeString("en-GB"), Boolean(status.error)],
+      ["configuration", String(status.config_generation ?? status.generation), status.error ? "last change refused" : status.unsaved ? "not in its file" : "snapshot " + status.generation + ", " + new Date(status.applied_at).toLocaleTimeString("en-GB"), Boolean(status.error)],
       ["services", whole((status.services || []).length), status.datapath],
       ["backends", up + " of " + this.rows.length, "take new flows", up < this.rows.length],
       ["flows", whole(flows), size ? "of at most " + whole(size) : "", size > 0 && flows > 0.9 * size],
@@ -90,6 +90,7 @@ export class Balancer {
   findings({ status }) {
     const found = [];
     if (status.error) found.push(["bad", "The last configuration was refused, the one before it is in force: " + status.error]);
+    if (status.unsaved) found.push(["warn", "Run-time changes are not in the configuration file, and a restart loses them. weir lb diff shows them; weir lb save writes them; weir lb revert ends them."]);
     if (status.source?.error) found.push(["warn", "The config discovery service is not connected: " + status.source.error]);
     for (const s of status.services || []) {
       if (s.state === "no_backend") found.push(["bad", `Service ${s.name} has no backend that takes new flows. Look at probes, overrides and weights below.`]);

@@ -15,6 +15,6 @@ type Route struct {
 // Refusal is the answer of a request that failed, with the status 4xx or 5xx.
 type Refusal struct {
 	Error      string `json:"error"`                // for people
-	Generation uint64 `json:"generation,omitempty"` // in force, where a request wanted another one (412); absent: any other refusal
+	Generation uint64 `json:"generation,omitempty"` // number of the configuration in force, where a request wanted another one (412); absent: any other refusal
 	ETag       string `json:"etag,omitempty"`       // likewise; absent: likewise
 }

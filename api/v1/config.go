@@ -7,7 +7,7 @@ import (
 
 // Configuration is the answer of GET /config and GET /config/PATH: what is in force now. Its key value has secrets in it, such as hash_key.
 type Configuration struct {
-	// Generation counts the configurations of this process from 1. Overrides, such as drain, do not change it.
+	// Generation counts the configurations of this process from 1, as BalancerStatus.ConfigGeneration. Overrides, such as drain, do not change it.
 	Generation uint64 `json:"generation"`
 	ETag       string `json:"etag"`                 // names this configuration of this process: for If-Match, and if of a ConfigRequest
 	Path       string `json:"path"`                 // of the value, such as /services/echo/backends/a; / is all
@@ -37,13 +37,14 @@ type ConfigChange struct {
 
 // ConfigAnswer says what a ConfigRequest has changed, or would change.
 type ConfigAnswer struct {
-	Generation  uint64             `json:"generation"`            // in force after the request
+	Generation  uint64             `json:"generation"`            // number of the configuration in force after the request
 	ETag        string             `json:"etag"`                  // of that configuration
 	Changed     bool               `json:"changed"`               // false: all of it was so before
 	DryRun      bool               `json:"dry_run,omitempty"`     // nothing was changed
 	Written     bool               `json:"written,omitempty"`     // the file has the change too
 	WriteError  string             `json:"write_error,omitempty"` // the change is in force, and the file could not be written; absent: it was, or was not to be
 	Unsaved     bool               `json:"unsaved"`               // what is in force differs from the file
+	File        string             `json:"file,omitempty"`        // its file; absent: it has none
 	Differences []ConfigDifference `json:"differences"`           // at most MaxConfigDifferences
 	More        int                `json:"more,omitempty"`        // differences beyond these; absent: none
 	// Services are those that the change compiles to something else, as GET /status would show them. Absent: no dry run.
@@ -62,7 +63,7 @@ type ConfigDifference struct {
 
 // ConfigDiff is the answer of GET /config-diff: how what is in force differs from the file.
 type ConfigDiff struct {
-	Generation  uint64             `json:"generation"`     // in force
+	Generation  uint64             `json:"generation"`     // number of the configuration in force
 	File        string             `json:"file,omitempty"` // absent: there is none
 	Differences []ConfigDifference `json:"differences"`    // old: in the file, new: in force; at most MaxConfigDifferences
 	More        int                `json:"more,omitempty"` // differences beyond these; absent: none
@@ -70,7 +71,7 @@ type ConfigDiff struct {
 
 // ConfigEvent is one line of POST /config-watch: a configuration that came into force.
 type ConfigEvent struct {
-	Generation  uint64             `json:"generation"`            // each one once, in order
+	Generation  uint64             `json:"generation"`            // number of the configuration; each one once, in order
 	ETag        string             `json:"etag"`                  // of it
 	At          time.Time          `json:"at"`                    // when it came into force
 	By          string             `json:"by"`                    // who: "file" and its name, or the client, such as "uid 0, pid 4711"

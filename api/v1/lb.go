@@ -15,9 +15,14 @@ type LBStatus struct {
 
 // BalancerStatus is what every data path has in common: the configuration in force and who takes new flows.
 type BalancerStatus struct {
-	Generation uint64    `json:"generation" metric:"weir_generation" help:"Number of the applied configuration."`         // number of the configuration in force; 0: none yet
-	AppliedAt  time.Time `json:"applied_at"`                                                                              // when it was applied
-	Error      string    `json:"error,omitempty" metric:"weir_config_failed" help:"1 while the last change was refused."` // why the last change was refused; absent after one that succeeded
+	Generation uint64 `json:"generation" metric:"weir_generation" help:"Number of what is applied; of a load balancer that of the snapshot, which overrides and probes change too."` // number of the snapshot in force, which overrides and probes change too; 0: none yet
+	// ConfigGeneration is the number of the configuration in force, as in ConfigAnswer: overrides and probes do not change it. Absent: the
+	// configuration is not that of a file or server.
+	ConfigGeneration uint64 `json:"config_generation,omitempty" metric:"weir_config_generation" help:"Number of the configuration in force, which overrides and probes do not change."`
+	// Unsaved says that the configuration in force differs from its file.
+	Unsaved   bool      `json:"unsaved" metric:"weir_config_unsaved" help:"1 while the configuration in force differs from its file: a restart loses the difference."`
+	AppliedAt time.Time `json:"applied_at"`                                                                              // when it was applied
+	Error     string    `json:"error,omitempty" metric:"weir_config_failed" help:"1 while the last change was refused."` // why the last change was refused; absent after one that succeeded
 	// FailedAt is when the last configuration was refused. Absent: it was not.
 	FailedAt *time.Time `json:"failed_at,omitempty"`
 	Reloads  uint64     `json:"reloads" metric:"weir_config_reloads_total" help:"Configurations applied."` // configurations applied since the start
@@ -40,7 +45,7 @@ type BalancerStatus struct {
 // Applied is a line of the answer of POST /applied: which configuration the data path has applied. There is one now, one at each change,
 // and one every 10 s.
 type Applied struct {
-	Generation uint64     `json:"generation"`           // number of the configuration in force; 0: none yet
+	Generation uint64     `json:"generation"`           // number of the snapshot in force, as in BalancerStatus; 0: none yet
 	AppliedAt  *time.Time `json:"applied_at,omitempty"` // when it was applied; absent: none yet
 	Error      string     `json:"error,omitempty"`      // why the last change was refused; absent after one that succeeded
 }

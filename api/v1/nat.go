@@ -10,7 +10,7 @@ type NATStatus struct {
 
 // NATStats is the state of the data path udp. `weir nat --json` prints it at the end.
 type NATStats struct {
-	Generation uint64            `json:"generation"`        // number of the configuration in force
+	Generation uint64            `json:"generation"`        // number of the snapshot in force
 	Entries    int               `json:"entries"`           // flows in the table
 	Proven     int               `json:"proven"`            // of entries: a backend answered
 	MaxEntries int               `json:"max_entries"`       // bound on entries

@@ -2,7 +2,7 @@ package v1
 
 // NFQueueStatus is the state of the NFQUEUE data path.
 type NFQueueStatus struct {
-	Generation    uint64                     `json:"generation"`     // number of the configuration in force
+	Generation    uint64                     `json:"generation"`     // number of the snapshot in force
 	Length        int                        `json:"queue_length"`   // packets that may wait in each queue
 	CopyRange     int                        `json:"copy_range"`     // bytes of each packet that Weir looks at
 	Batch         int                        `json:"batch"`          // packets that one system call reads or answers

@@ -104,16 +104,16 @@ type TurnWithheld struct {
 
 // TurnConfigStatus is the configuration of a gateway.
 type TurnConfigStatus struct {
-	File       string      `json:"file,omitempty"`                                                                          // absent: flags are all there is
-	Generation uint64      `json:"generation" metric:"weir_generation" help:"Number of the applied configuration."`         // number of the configuration in force
-	Applied    time.Time   `json:"applied"`                                                                                 // when it was applied
-	Reloads    uint64      `json:"reloads" metric:"weir_config_reloads_total" help:"Configurations applied."`               // since the start
-	Failures   uint64      `json:"failures" metric:"weir_config_failures_total" help:"Changes refused."`                    // changes that were refused
-	Error      string      `json:"error,omitempty" metric:"weir_config_failed" help:"1 while the last change was refused."` // of the last change, which is not in force; absent: it is
-	Failed     time.Time   `json:"failed,omitzero"`                                                                         // when it was refused; absent as Error
-	Change     *TurnChange `json:"change,omitempty"`                                                                        // what the last reload did; absent: there was none
-	Notes      []string    `json:"notes,omitempty"`                                                                         // settings of the file without effect; absent: none
-	URIs       []string    `json:"uris"`                                                                                    // where clients find the listeners
+	File       string      `json:"file,omitempty"`                                                                                                                                        // absent: flags are all there is
+	Generation uint64      `json:"generation" metric:"weir_generation" help:"Number of what is applied; of a load balancer that of the snapshot, which overrides and probes change too."` // number of the configuration in force
+	Applied    time.Time   `json:"applied"`                                                                                                                                               // when it was applied
+	Reloads    uint64      `json:"reloads" metric:"weir_config_reloads_total" help:"Configurations applied."`                                                                             // since the start
+	Failures   uint64      `json:"failures" metric:"weir_config_failures_total" help:"Changes refused."`                                                                                  // changes that were refused
+	Error      string      `json:"error,omitempty" metric:"weir_config_failed" help:"1 while the last change was refused."`                                                               // of the last change, which is not in force; absent: it is
+	Failed     time.Time   `json:"failed,omitzero"`                                                                                                                                       // when it was refused; absent as Error
+	Change     *TurnChange `json:"change,omitempty"`                                                                                                                                      // what the last reload did; absent: there was none
+	Notes      []string    `json:"notes,omitempty"`                                                                                                                                       // settings of the file without effect; absent: none
+	URIs       []string    `json:"uris"`                                                                                                                                                  // where clients find the listeners
 	// Discovery is the config discovery service that the configuration comes from; absent: it does not come from one.
 	Discovery *ConfigDiscovery `json:"discovery,omitempty" metric:""`
 }

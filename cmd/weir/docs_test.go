@@ -44,7 +44,7 @@ func pageOf(cmd *cobra.Command) (page string) {
 		"weir turn cat": "turncat.md", "weir turn bench": "turn-bench.md", "weir turn": "turn.md",
 		"weir turn gateway": "turn-config.md", "weir turn stunnerd": "turn-discovery.md", "weir turn auth": "turn-auth.md", "weir turn upgrade": "turn-restart.md", "weir turn export": "turn-restart.md", "weir turn import": "turn-restart.md",
 		"weir sim": "sim.md", "weir snat": "snat-config.md", "weir snat rules": "snat.md", "weir snat lab": "snat-lab.md", "weir tcp": "tcp.md",
-		"weir tcp server": "tcp-options.md", "weir tcp client": "tcp-options.md", "weir tcp bench": "tcp-bench.md", "weir tcp stats": "tcp-stats.md", "weir doctor": "doctor.md", "weir operator": "kubernetes-l4.md", "weir man": "commands.md", "weir completion": "commands.md",
+		"weir tcp server": "tcp-options.md", "weir tcp client": "tcp-options.md", "weir tcp bench": "tcp-bench.md", "weir tcp stats": "tcp-stats.md", "weir doctor": "doctor.md", "weir operator": "kubernetes-l4.md", "weir api": "api.md", "weir man": "commands.md", "weir completion": "commands.md",
 	}
 	for at := cmd; at != nil && page == ""; at = at.Parent() {
 		page = home[at.CommandPath()]

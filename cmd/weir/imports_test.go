@@ -143,6 +143,7 @@ func mayImport() map[string]may {
 		"bench/demo":                  {ours: "api/v1 coap/client control/admin testbed/measure testbed/plot testbed/scratch terminal testbed/programs"},
 		"bench/kubedemo":              {ours: "api/v1 coap/client kube/kubelab testbed/measure testbed/netlab testbed/plot testbed/programs testbed/scratch terminal turn/load", others: "k8s.io/api sigs.k8s.io/gateway-api"},
 		"../web":                      {},
+		"../docs/openapi":             {},
 		"kube/discovery":              {ours: "api/v1", others: "github.com/gorilla/websocket"},
 		"kube/kubelab":                {ours: "privilege testbed/netlab testbed/programs", others: "k8s.io/api sigs.k8s.io/yaml"},
 		"kube/lookup":                 {ours: "kube/discovery", others: "k8s.io/api k8s.io/apimachinery k8s.io/client-go"},
@@ -159,7 +160,7 @@ func mayImport() map[string]may {
 		"kube/l4/policyv1alpha1":      {pure: true, others: kubernetes},
 		"kube/publish":                {ours: "api/v1 control/discovery kube/operator readfile"},
 		// 7
-		"cli":           {ours: "api/v1 client control/admin events handover control/config keyerror privilege readfile terminal testbed/netlab testbed/programs testbed/scratch web", others: cobra},
+		"cli":           {ours: "api/v1 client control/admin events handover control/config keyerror privilege readfile terminal testbed/netlab testbed/programs testbed/scratch web docs/openapi", others: cobra},
 		"cli/files":     {ours: "api/v1 cli control/config snat terminal turn/gateway turn/stunnerd"},
 		"cli/balancing": {ours: "api/v1 client cli control control/admin control/config control/tree datapath/ebpf datapath/ebpf/attach datapath/nfqueue datapath/nfqueue/rules datapath/udpnat metrics steering/lb control/history", others: cobra},
 		"cli/status":    {ours: "api/v1 cli client terminal", others: cobra},
@@ -227,7 +228,7 @@ var floors = [][]string{
 	{"datapath", "dtls"},
 	{"control"},
 	{"coap", "turn", "tcpscale", "snat", "kube"},
-	{"bench", "../web", "../examples"},
+	{"bench", "../web", "../docs", "../examples"},
 	{"cli"},
 	{"../cmd"},
 }

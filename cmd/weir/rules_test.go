@@ -35,6 +35,7 @@ func alertCases() []alertCase {
 	}
 	return []alertCase{
 		simple("WeirConfigurationRefused", 120, "weir_config_failed"+of, "1x100", "0x100"),
+		simple("WeirConfigurationUnsaved", 3600, "weir_config_unsaved"+of, "1x300", "0x300"),
 		{
 			"WeirServiceWithoutBackend", 30,
 			map[string]string{`weir_backend_up{service="s",backend="x"}`: "0x100", `weir_backend_up{service="s",backend="y"}`: "0x100"},

@@ -16,7 +16,7 @@ func TestWatchFitsTheTerminal(t *testing.T) {
 	s := terminaltest.Start(t, 100, 24, os.Args[0], "lb", "show", "--watch", "--every", "100ms", "--admin", "unix:"+p.Socket)
 	for _, width := range []int{100, 40, 30, 80, 160} {
 		s.Resize(width, 24)
-		text := s.Wait("a table", func(string) bool { return strings.Count(s.Visible(), "generation") == 1 })
+		text := s.Wait("a table", func(string) bool { return strings.Count(s.Visible(), "snapshot ") == 1 })
 		for _, line := range strings.Split(text, "\n") {
 			if len([]rune(line)) > width {
 				t.Errorf("%d columns hold %q", width, line)
@@ -24,7 +24,7 @@ func TestWatchFitsTheTerminal(t *testing.T) {
 		}
 	}
 	s.Type("C-c")
-	if code, text := s.Ended(); code != 0 || strings.Count(s.Visible(), "generation") != 1 {
+	if code, text := s.Ended(); code != 0 || strings.Count(s.Visible(), "snapshot ") != 1 {
 		t.Errorf("exit code %d:\n%s", code, text)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-lb/weir/client"
+	"github.com/weir-lb/weir/docs/openapi"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/events"
 	"github.com/weir-lb/weir/internal/privilege"
@@ -173,7 +174,7 @@ func (f *ServeFlags) open(log *slog.Logger, served admin.Config) (servers []*adm
 		return nil, err
 	}
 	privilege.WarnKeyFile(log, "admin token", f.TokenFile)
-	served.Part, served.Hosts, served.Log, served.Page = f.part.Name, f.Hosts, cmp.Or(served.Log, log), web.Handler()
+	served.Part, served.Hosts, served.Log, served.Page, served.API = f.part.Name, f.Hosts, cmp.Or(served.Log, log), web.Handler(), openapi.Of(f.part.Name)
 	if ring := events.RingOf(log); ring != nil {
 		served.Events = ring.List
 	}

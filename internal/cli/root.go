@@ -22,7 +22,7 @@ It balances by connection id and flow in the kernel, through netfilter queues or
 configuration (init), says what a configuration means and where a packet goes (check, explain), and finds what spoils a machine
 for it (doctor). It serves CoAP over DTLS with connection ids as one node or a cluster (coap), and relays media as a TURN gateway
 (turn). In Kubernetes it serves Gateways (operator). It measures what all that costs (bench), how many TCP connections a path holds (tcp), calculates how many NAT gateways
-let through (snat), and which size a fragment table needs (sim). Networks of namespaces to try it all in are in lab. Start with:
+let through (snat), and which size a fragment table needs (sim). It describes its admin APIs (api). Networks of namespaces to try it all in are in lab. Start with:
 weir demo`,
 		Example: `  weir demo
   weir nat :5784 localhost:5683 localhost:5684
@@ -56,7 +56,7 @@ weir demo`,
 	root.SetFlagErrorFunc(noSuchFlag)
 	root.SetHelpFunc(printHelp)
 	root.SetHelpCommand(newHelpCommand())
-	root.AddCommand(newVersionCommand(), newManCommand())
+	root.AddCommand(newVersionCommand(), newManCommand(), newAPICommand())
 	for _, family := range families {
 		root.AddCommand(family.Command())
 	}

@@ -27,7 +27,7 @@ type ConflictError struct {
 }
 
 func (e *ConflictError) Error() string {
-	return fmt.Sprintf("generation %d is in force (etag %s), not %s: another change came first; read the configuration and make the change again", e.Generation, e.ETag, e.Wanted)
+	return fmt.Sprintf("configuration %d is in force (etag %s), not %s: another change came first; read the configuration and make the change again", e.Generation, e.ETag, e.Wanted)
 }
 
 // maxConfigChanges bounds one batch.
@@ -112,6 +112,9 @@ func (l *Loop) ChangeConfig(by string, r v1.ConfigRequest) (*v1.ConfigAnswer, er
 
 func (l *Loop) answeredLocked(answer *v1.ConfigAnswer) *v1.ConfigAnswer {
 	answer.Generation, answer.ETag, answer.Unsaved = l.doc.events.generation, l.doc.events.etag(), l.doc.changed()
+	if l.doc.file != nil {
+		answer.File = l.doc.file.Path()
+	}
 	return answer
 }
 

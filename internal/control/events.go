@@ -93,7 +93,7 @@ func (l *Loop) WatchConfig(ctx context.Context, since uint64, write func(line an
 	l.doc.events.watchers++
 	if now := l.doc.events.generation; since > now {
 		l.mu.Unlock()
-		return fmt.Errorf("since %d: generation %d is in force; generations begin at 1 when the process starts", since, now)
+		return fmt.Errorf("since %d: configuration %d is in force; the numbers begin at 1 when the process starts", since, now)
 	} else if since == 0 && now > 0 {
 		since = now - 1
 	}

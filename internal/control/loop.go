@@ -212,7 +212,7 @@ func (l *Loop) putLocked(spec lb.Spec, document *config.Document) error {
 	l.spec, l.document = &spec, document
 	l.reloads++
 	snapshot := l.applied.Load()
-	l.log.Info("configuration applied", "generation", snapshot.Generation, "services", len(snapshot.Services))
+	l.log.Info("configuration applied", "snapshot_generation", snapshot.Generation, "services", len(snapshot.Services))
 	return nil
 }
 
@@ -243,7 +243,7 @@ func (l *Loop) applyLocked(spec lb.Spec, document *config.Document, overrides *l
 		return err
 	}
 	if err := l.datapath.Apply(snapshot); err != nil {
-		return fmt.Errorf("apply generation %d: %w", snapshot.Generation, err)
+		return fmt.Errorf("apply snapshot %d: %w", snapshot.Generation, err)
 	}
 	l.applied.Store(snapshot)
 	l.appliedAt = time.Now()
@@ -304,11 +304,21 @@ func (l *Loop) SetOverrides(from lb.Overrider, values map[lb.Target]lb.Override)
 	if l.spec == nil {
 		return fmt.Errorf("%w: nothing is configured yet", ErrNoTarget)
 	}
-	return l.overrideLocked(l.overrides, from, values)
+	return l.overrideLocked(l.overrides, from, from.String(), values)
 }
 
-// overrideLocked applies overrides on top of next.
-func (l *Loop) overrideLocked(next *lb.Overrides, from lb.Overrider, values map[lb.Target]lb.Override) error {
+// OverrideBy is Override in the name of an operator, who is in the log.
+func (l *Loop) OverrideBy(by string, target lb.Target, value lb.Override) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.spec == nil {
+		return fmt.Errorf("%w: nothing is configured yet", ErrNoTarget)
+	}
+	return l.overrideLocked(l.overrides, lb.FromOperator, by, map[lb.Target]lb.Override{target: value})
+}
+
+// overrideLocked applies overrides on top of next. by is who wants them.
+func (l *Loop) overrideLocked(next *lb.Overrides, from lb.Overrider, by string, values map[lb.Target]lb.Override) error {
 	for target, value := range values {
 		if err := l.existsLocked(target); err != nil && (value != lb.NoOverride || next.From(target, from) == lb.NoOverride) {
 			if from == lb.FromOperator {
@@ -327,7 +337,7 @@ func (l *Loop) overrideLocked(next *lb.Overrides, from lb.Overrider, values map[
 	l.overrides, l.refusal = next, nil
 	for target, value := range values {
 		l.log.Info("override", "target", target.String(), "from", from.String(), "value", value.String(),
-			"generation", l.applied.Load().Generation)
+			"by", by, "snapshot_generation", l.applied.Load().Generation)
 	}
 	return nil
 }
@@ -400,7 +410,7 @@ func (l *Loop) Status() v1.BalancerStatus {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s := v1.BalancerStatus{Announce: announced, Sync: shared, AppliedAt: l.appliedAt, Reloads: l.reloads, Failures: l.failures, Revision: l.revision, Datapath: l.datapath.Caps().Name}
+	s := v1.BalancerStatus{Announce: announced, Sync: shared, ConfigGeneration: l.doc.events.generation, Unsaved: l.doc.changed(), AppliedAt: l.appliedAt, Reloads: l.reloads, Failures: l.failures, Revision: l.revision, Datapath: l.datapath.Caps().Name}
 	switch {
 	case l.failure != nil:
 		failedAt := l.failedAt

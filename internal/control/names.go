@@ -58,10 +58,10 @@ func (l *Loop) renamed() bool {
 	if l.spec == nil {
 		return true
 	}
-	if err := l.overrideLocked(l.overrides.WithAddresses(l.names.Addresses()), lb.FromDatapath, nil); err != nil {
+	if err := l.overrideLocked(l.overrides.WithAddresses(l.names.Addresses()), lb.FromDatapath, "", nil); err != nil {
 		l.log.Error("changed addresses of names cannot be applied, the last ones stay", "error", err)
 		return false
 	}
-	l.log.Info("addresses of names applied", "generation", l.applied.Load().Generation)
+	l.log.Info("addresses of names applied", "snapshot_generation", l.applied.Load().Generation)
 	return true
 }

@@ -83,10 +83,10 @@ func (l *Loop) learn(r owners.Report) error {
 	if l.spec == nil {
 		return fmt.Errorf("%w: nothing is configured yet", ErrNoTarget)
 	}
-	if err := l.overrideLocked(l.overrides.WithOwners(r.Service, r.Owned), lb.FromCluster, r.States); err != nil {
+	if err := l.overrideLocked(l.overrides.WithOwners(r.Service, r.Owned), lb.FromCluster, lb.FromCluster.String(), r.States); err != nil {
 		return err
 	}
-	l.log.Info("owners of a cluster", "service", r.Service, "owned", ownedText(r.Owned), "generation", l.applied.Load().Generation)
+	l.log.Info("owners of a cluster", "service", r.Service, "owned", ownedText(r.Owned), "snapshot_generation", l.applied.Load().Generation)
 	return nil
 }
 

@@ -24,13 +24,13 @@ func Liveness(loop **control.Loop, log *slog.Logger) func(lb.Target, bool) {
 }
 
 // Override passes overrides from the admin API to the loop.
-func Override(loop *control.Loop) func(service, backend, value string) error {
-	return func(service, backend, value string) error {
+func Override(loop *control.Loop) func(by, service, backend, value string) error {
+	return func(by, service, backend, value string) error {
 		var override lb.Override
 		if err := override.UnmarshalText([]byte(value)); err != nil {
 			return err
 		}
-		err := loop.Override(lb.Target{Service: service, Backend: backend}, lb.FromOperator, override)
+		err := loop.OverrideBy(by, lb.Target{Service: service, Backend: backend}, override)
 		if errors.Is(err, control.ErrNoTarget) {
 			return unknownTarget{err}
 		}

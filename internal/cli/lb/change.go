@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -67,7 +68,7 @@ type changeFlags struct {
 func (f *changeFlags) add(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "show what would change and what it is compiled to, and change nothing")
 	cmd.Flags().BoolVar(&f.write, "write", false, "write the change to the configuration file too, with its comments")
-	cmd.Flags().StringVar(&f.condition, "if", "", "only if this etag is in force (weir lb config shows it; its generation may be given instead); else exit code 1")
+	cmd.Flags().StringVar(&f.condition, "if", "", "only if this etag is in force (weir lb config shows it; its number may be given instead); else exit code 1")
 	f.Add(cmd, cli.LBPart())
 }
 
@@ -91,14 +92,14 @@ func (f *changeFlags) make(cmd *cobra.Command, changes []tree.Change) error {
 	if err != nil {
 		return err
 	}
-	return f.print(cmd, answer)
+	return f.print(cmd, answer, status.ConfigAnswer)
 }
 
-func (f *changeFlags) print(cmd *cobra.Command, answer *v1.ConfigAnswer) error {
+func (f *changeFlags) print(cmd *cobra.Command, answer *v1.ConfigAnswer, text func(io.Writer, *v1.ConfigAnswer) error) error {
 	if f.AsJSON {
 		return cli.PrintJSON(cmd.OutOrStdout(), answer)
 	}
-	return status.ConfigAnswer(cmd.OutOrStdout(), answer)
+	return text(cmd.OutOrStdout(), answer)
 }
 
 // newLBChangeCommands returns set, add and remove.
@@ -312,13 +313,14 @@ func newLBKeepCommands() []*cobra.Command {
 	for _, c := range []struct {
 		verb, short, long string
 		do                func(*client.Client, *cobra.Command, string) (*v1.ConfigAnswer, error)
+		text              func(io.Writer, *v1.ConfigAnswer) error
 	}{
 		{"save", "Write the run-time changes to the configuration file", "Comments and layout stay; only what has changed is written. Refused if the file has a change that is not in force.", func(c *client.Client, cmd *cobra.Command, condition string) (*v1.ConfigAnswer, error) {
 			return c.SaveConfig(cmd.Context(), condition)
-		}},
+		}, status.ConfigSaved},
 		{"revert", "End the run-time changes: the configuration file is in force", "weir lb diff shows them before.", func(c *client.Client, cmd *cobra.Command, condition string) (*v1.ConfigAnswer, error) {
 			return c.RevertConfig(cmd.Context(), condition)
-		}},
+		}, status.ConfigReverted},
 	} {
 		var flags changeFlags
 		cmd := &cobra.Command{
@@ -334,10 +336,10 @@ func newLBKeepCommands() []*cobra.Command {
 				if err != nil {
 					return err
 				}
-				return flags.print(cmd, answer)
+				return flags.print(cmd, answer, c.text)
 			},
 		}
-		cmd.Flags().StringVar(&flags.condition, "if", "", "only if this etag is in force (weir lb config shows it; its generation may be given instead); else exit code 1")
+		cmd.Flags().StringVar(&flags.condition, "if", "", "only if this etag is in force (weir lb config shows it; its number may be given instead); else exit code 1")
 		flags.Add(cmd, cli.LBPart())
 		commands = append(commands, cmd)
 	}

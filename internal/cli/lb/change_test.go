@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -155,7 +156,7 @@ func TestLBRuntimeChanges(t *testing.T) {
 	// Adding, weighting and changing other backends moves no flow. Everything twice is once.
 	three := fmt.Sprintf("port=%d", ports["three"])
 	run("+ /services/echo/backends/three", "lb", "add", "backend", "echo/three", "address=127.0.0.1", three)
-	run("generation 2 ", "lb", "add", "backend", "echo/three", "address=127.0.0.1", three)
+	run("configuration 2 ", "lb", "add", "backend", "echo/three", "address=127.0.0.1", three)
 	run("~ /services/echo/backends/one/port", "lb", "set", "backend", "echo/one", "port=9", "--dry-run")
 	run("would compile to: service echo", "lb", "set", "weight", "echo/one", "5", "--dry-run")
 	run("in force; not in the file", "lb", "set", "weight", "echo/one", "5")
@@ -218,9 +219,25 @@ func TestLBRuntimeChanges(t *testing.T) {
 		t.Error("the file was written")
 	}
 	run("- /services/echo/backends/one", "lb", "diff")
-	run("in force", "lb", "revert")
+	run("run-time changes are not in the file", "lb", "status")
+	metric := func() bool {
+		return strings.Contains(clitest.HTTPGet(t, p.Socket, "/metrics"), "weir_config_unsaved 1\n")
+	}
+	if !metric() {
+		t.Error("the metric does not say that the changes are not saved")
+	}
+	run("in force, as "+path+" says", "lb", "revert")
+	run("nothing to revert: it is what "+path+" says", "lb", "revert")
+	if out, _ := clitest.Weir(t, "lb", "status", at); strings.Contains(out, "not in the file") || !strings.Contains(out, ", configuration 7, snapshot 7, ") || metric() {
+		t.Errorf("after revert: %s", out)
+	}
+	run("drained", "lb", "drain", "echo/two")
+	run(", configuration 7, snapshot 8, ", "lb", "status")
 	run("is what "+path+" says", "lb", "diff")
 	p.Stop()
+	if log := p.Out.String(); !regexp.MustCompile(`"target":"echo/two".*"by":"uid \d+, pid \d+".*"event":"override"`).MatchString(log) {
+		t.Errorf("the log does not say who drained:\n%s", log)
+	}
 	if log := p.Out.String(); !strings.Contains(log, `"event":"operator_action"`) || !strings.Contains(log, `"event":"configuration_changed"`) || !strings.Contains(log, fmt.Sprintf(`"by":"uid %d, pid %d"`, os.Getuid(), os.Getpid())) {
 		t.Errorf("the log does not say who did what:\n%s", log)
 	}
@@ -363,8 +380,10 @@ func TestLBRuntimeChangesMeetTheFile(t *testing.T) {
 	if weights["one"] != 70 || weights["two"] != 5 {
 		t.Errorf("weights %v", weights)
 	}
-	if _, err := api.SaveConfig(t.Context(), ""); err != nil {
-		t.Fatal(err)
+	for _, want := range []string{"): written to " + path + "\n", "): nothing to save: " + path + " has it already\n"} {
+		if out, code := clitest.Weir(t, "lb", "save", "--admin=unix:"+p.Socket); code != 0 || !strings.HasPrefix(out, "configuration 4 (") || !strings.HasSuffix(out, want) {
+			t.Errorf("save: %d %s", code, out)
+		}
 	}
 	if saved := read(t, path); !strings.Contains(saved, "weight: 70") || !strings.Contains(saved, "weight: 5}") || !strings.Contains(saved, "# rack 2") {
 		t.Errorf("saved\n%s", saved)

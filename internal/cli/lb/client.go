@@ -20,7 +20,7 @@ func newLBStatusCommand() *cobra.Command {
 	var view status.View
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show generation, last error and how many backends are up",
+		Short: "Show configuration, last error and how many backends are up",
 		Long: `Show the running load balancer's state in a few lines.
 Exit codes: 0 all well, 1 the last change was refused, a service has no backend, a neighbour of BGP needs attention, no node of
 a cluster answers or two have one node id, or no program answers.`,

@@ -86,7 +86,7 @@ func newLBConfigCommand() *cobra.Command {
 		Use:   "config [PATH]",
 		Short: "Show the configuration in force, or an object of it, or follow its changes",
 		Long: `Show the configuration in force, with its run-time changes, as YAML; with a PATH an object of it. With secrets such as hash_key.
-The etag and generation, for --if of other commands, are on the first line and in the JSON.
+The number and etag of the configuration, for --if of other commands, are on the first line and in the JSON.
 
 With --watch: a line for each configuration that comes into force, with who made it and what it changes, until interrupted.`,
 		Example: `  weir lb config

@@ -426,7 +426,7 @@ func TestRootKernelDrain(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	interrupt()
-	if err := <-ended; err != nil || !strings.Contains(out.String(), "PACKETS IN/s") || !strings.Contains(out.String(), "generation 2") {
+	if err := <-ended; err != nil || !strings.Contains(out.String(), "PACKETS IN/s") || !strings.Contains(out.String(), "snapshot 2") {
 		t.Errorf("show --watch: %v\n%s", err, out)
 	}
 	metrics := clitest.HTTPGet(t, k.socket, "/metrics")

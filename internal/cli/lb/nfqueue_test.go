@@ -215,7 +215,7 @@ func TestRootNFQViews(t *testing.T) {
 	}{
 		{[]string{"lb", "show"}, []string{"draining (drain by operator)", "NEW FLOWS", "maglev", "conntrack", "FLOW RULE", "echoes", "QUEUE  PACKETS", "address pairs hash there): so few pairs cannot be spread better"}},
 		{[]string{"lb", "show", "--json"}, []string{`"nfqueue"`, `"conntrack"`, `"opened_flows"`}},
-		{[]string{"lb", "status"}, []string{"data path nfqueue, generation 2", "queue length 4096, receive buffer ", "copy range 256", "PORT ID", "is dropped", "fragments: 0 datagrams remembered of 0 entered"}},
+		{[]string{"lb", "status"}, []string{"data path nfqueue, configuration 1, snapshot 2", "queue length 4096, receive buffer ", "copy range 256", "PORT ID", "is dropped", "fragments: 0 datagrams remembered of 0 entered"}},
 		{[]string{"lb", "status", "--json"}, []string{`"queue_dropped": 0`, `"missing_ids": 0`, `"address_pairs": 1`, `"fail_open": false`}},
 		{[]string{"lb", "flows", "--backend", "b", "--state", "established"}, []string{"10.9.9.9:80", "established"}},
 	} {

@@ -15,8 +15,10 @@ import (
 // Balancer writes `weir lb status`: the services, then what each part of the data path adds.
 func Balancer(w io.Writer, status *v1.LBStatus) error {
 	table := terminal.NewTable(w, false)
-	fmt.Fprintf(table, "data path %s, generation %d, applied %s ago\n", status.Datapath, status.Generation,
-		time.Since(status.AppliedAt).Round(time.Second))
+	fmt.Fprintf(table, "data path %s, %s, applied %s ago\n", status.Datapath, numbers(&status.BalancerStatus), time.Since(status.AppliedAt).Round(time.Second))
+	if status.Unsaved {
+		fmt.Fprintln(table, "run-time changes are not in the file, and a restart loses them: weir lb diff, save, revert")
+	}
 	fmt.Fprintln(table, "SERVICE\tSTATE\tMODE\tBACKENDS UP\tVIPS")
 	for i := range status.Services {
 		s := &status.Services[i]
@@ -50,6 +52,15 @@ func Balancer(w io.Writer, status *v1.LBStatus) error {
 		kernel(table, status.Kernel)
 	}
 	return table.Flush()
+}
+
+// numbers are those of the configuration and of the snapshot that it was compiled to.
+func numbers(status *v1.BalancerStatus) string {
+	text := fmt.Sprintf("snapshot %d", status.Generation)
+	if status.ConfigGeneration > 0 {
+		text = fmt.Sprintf("configuration %d, %s", status.ConfigGeneration, text)
+	}
+	return text
 }
 
 // hosts writes the DNS names of backends.

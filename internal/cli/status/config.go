@@ -31,16 +31,39 @@ func ConfigAnswer(w io.Writer, a *v1.ConfigAnswer) error {
 	case a.Changed:
 		what = "in force"
 	}
-	fmt.Fprintf(&b, "generation %d (%s): %s", a.Generation, a.ETag, what)
+	fmt.Fprintf(&b, "configuration %d (%s): %s", a.Generation, a.ETag, what)
 	switch {
 	case a.WriteError != "":
 		fmt.Fprintf(&b, "; the file is not written: %s", a.WriteError)
 	case a.Written:
-		b.WriteString(", written to the file")
+		b.WriteString(", written to " + a.File)
 	case a.Unsaved && !a.DryRun:
 		b.WriteString("; not in the file: weir lb diff, save, revert")
 	}
 	_, err := io.WriteString(w, b.String()+"\n")
+	return err
+}
+
+// ConfigSaved writes what `weir lb save` did.
+func ConfigSaved(w io.Writer, a *v1.ConfigAnswer) error {
+	text := "nothing to save: " + a.File + " has it already"
+	if a.Written {
+		text = "written to " + a.File
+	}
+	_, err := fmt.Fprintf(w, "configuration %d (%s): %s\n", a.Generation, a.ETag, text)
+	return err
+}
+
+// ConfigReverted writes what `weir lb revert` did.
+func ConfigReverted(w io.Writer, a *v1.ConfigAnswer) error {
+	var b strings.Builder
+	writeDifferences(&b, a.Differences, a.More)
+	text := "nothing to revert: it is what " + a.File + " says"
+	if a.Changed {
+		text = "in force, as " + a.File + " says"
+	}
+	fmt.Fprintf(&b, "configuration %d (%s): %s\n", a.Generation, a.ETag, text)
+	_, err := io.WriteString(w, b.String())
 	return err
 }
 
@@ -49,7 +72,7 @@ func ConfigDiff(w io.Writer, d *v1.ConfigDiff) error {
 	var b strings.Builder
 	writeDifferences(&b, d.Differences, d.More)
 	if len(d.Differences) == 0 {
-		fmt.Fprintf(&b, "generation %d is what %s says\n", d.Generation, d.File)
+		fmt.Fprintf(&b, "configuration %d is what %s says\n", d.Generation, d.File)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -61,20 +84,20 @@ func Configuration(w io.Writer, c *v1.Configuration, yaml []byte) error {
 	if c.Unsaved {
 		saved = ", not in the file: weir lb diff"
 	}
-	_, err := fmt.Fprintf(w, "# generation %d (%s) %s%s\n%s", c.Generation, c.ETag, c.Path, saved, yaml)
+	_, err := fmt.Fprintf(w, "# configuration %d (%s) %s%s\n%s", c.Generation, c.ETag, c.Path, saved, yaml)
 	return err
 }
 
 // ConfigEvent writes a configuration that came into force.
 func ConfigEvent(w io.Writer, e *v1.ConfigEvent) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s generation %d: %s by %s\n", e.At.Format(time.RFC3339), e.Generation, e.Action, e.By)
+	fmt.Fprintf(&b, "%s configuration %d: %s by %s\n", e.At.Format(time.RFC3339), e.Generation, e.Action, e.By)
 	writeDifferences(&b, e.Differences, e.More)
 	for _, path := range e.Dropped {
 		fmt.Fprintf(&b, "! %s: the run-time change has ended, the file says otherwise\n", path)
 	}
 	if e.Missed > 0 {
-		fmt.Fprintf(&b, "! %d generations before are not shown\n", e.Missed)
+		fmt.Fprintf(&b, "! %d configurations before are not shown\n", e.Missed)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

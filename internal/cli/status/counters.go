@@ -47,7 +47,7 @@ type Counters struct {
 func (c *Counters) Write(w io.Writer, status *v1.LBStatus, at time.Time) error {
 	defer func() { c.last, c.at = status, at }()
 	if c.Dated {
-		fmt.Fprintf(w, "%s  generation %d\n", at.Format(time.TimeOnly), status.Generation)
+		fmt.Fprintf(w, "%s  %s\n", at.Format(time.TimeOnly), numbers(&status.BalancerStatus))
 	}
 	if err := Services(w, status.Services, status.Tier); err != nil {
 		return err

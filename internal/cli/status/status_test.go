@@ -68,7 +68,7 @@ func TestCountersAreDated(t *testing.T) {
 	var out strings.Builder
 	shown, status := Counters{Dated: true}, v1.LBStatus{}
 	status.Generation = 7
-	if err := shown.Write(&out, &status, time.Date(2026, 11, 28, 12, 30, 0, 0, time.UTC)); err != nil || out.String() != "12:30:00  generation 7\nno services: nothing is balanced\n" {
+	if err := shown.Write(&out, &status, time.Date(2026, 11, 28, 12, 30, 0, 0, time.UTC)); err != nil || out.String() != "12:30:00  snapshot 7\nno services: nothing is balanced\n" {
 		t.Errorf("%q, %v", &out, err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -78,7 +79,7 @@ func full() Config {
 				{Name: "weir_generation", Help: "Generation.", Kind: metrics.Gauge, Value: 3},
 			}
 		},
-		Override: func(service, backend, value string) error {
+		Override: func(_, service, backend, value string) error {
 			if service != "s" {
 				return fmt.Errorf("%w: no service %q", ErrUnknownTarget, service)
 			}
@@ -388,20 +389,65 @@ func TestIdleConnectionsDoNotExcludeOthers(t *testing.T) {
 	}
 }
 
-// A connection whose request is being answered is not evicted, and operators are bounded apart from probes.
+// A connection whose request is being answered is not evicted. Operators are bounded apart from probes, and clients that follow something
+// apart from requests and from those that follow something else: 32 traces keep no watch out.
 func TestBusyOperatorsKeepNoProbeOut(t *testing.T) {
 	config := full()
+	entered, release := make(chan struct{}), make(chan struct{})
+	config.Status = func() any {
+		entered <- struct{}{}
+		<-release
+		return 1
+	}
+	follow := func(ctx context.Context, write func(any, bool) error) error {
+		if err := write("begun", true); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return nil
+	}
+	config.Trace = func(ctx context.Context, _ url.Values, write func(any, bool) error) error { return follow(ctx, write) }
+	config.Configuration = &Configuration{Watch: func(ctx context.Context, _ uint64, write func(any, bool) error) error { return follow(ctx, write) }}
 	s := startServer(t, config)
 	caller := client.New(s.Address(), testToken)
-	var streams []io.ReadWriteCloser
-	for range maxOperators {
-		stream, err := caller.Console(t.Context())
+
+	var consoles []io.ReadWriteCloser
+	for range maxFollowers {
+		console, err := caller.Console(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer stream.Close()
-		streams = append(streams, stream)
+		defer console.Close()
+		consoles = append(consoles, console)
 	}
+	ctx, end := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer end()
+	begun := make(chan struct{})
+	for range maxFollowers {
+		group.Go(func() {
+			if err := caller.Stream(ctx, "/trace", nil, func([]byte) (bool, error) { begun <- struct{}{}; return true, nil }); err != nil {
+				t.Error(err)
+			}
+		})
+		<-begun
+	}
+	if err := caller.Stream(t.Context(), "/trace", nil, nil); err == nil || !strings.Contains(err.Error(), "32 requests are being answered already") {
+		t.Errorf("one more trace: %v", err)
+	}
+	if err := caller.Stream(t.Context(), "/config-watch", nil, func([]byte) (bool, error) { return false, nil }); err != nil {
+		t.Errorf("the watch, while there are as many traces as there can be: %v", err)
+	}
+	for range maxOperators {
+		group.Go(func() {
+			if err := caller.Get(t.Context(), "/status", nil, new(any)); err != nil {
+				t.Error(err)
+			}
+		})
+		<-entered
+	}
+	defer close(release)
 	if err := caller.Get(t.Context(), "/status", nil, new(any)); err == nil || !strings.Contains(err.Error(), "64 requests are being answered already") {
 		t.Errorf("one more operator: %v", err)
 	}
@@ -415,9 +461,9 @@ func TestBusyOperatorsKeepNoProbeOut(t *testing.T) {
 	if status, body := fetch(t, "GET", "http://"+s.Address()+"/livez", nil); status != http.StatusOK {
 		t.Errorf("a probe: %d %s", status, body)
 	}
-	for i, stream := range streams {
-		fmt.Fprintln(stream, "info")
-		if answer, err := bufio.NewReader(stream).ReadString('\n'); err != nil || answer != "did info\n" {
+	for i, console := range consoles {
+		fmt.Fprintln(console, "info")
+		if answer, err := bufio.NewReader(console).ReadString('\n'); err != nil || answer != "did info\n" {
 			t.Fatalf("console %d was evicted: %q, %v", i, answer, err)
 		}
 	}

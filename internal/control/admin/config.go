@@ -44,13 +44,13 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 // maxConfigBody bounds a configuration or a batch of changes, as a file in JSON is bounded.
 const maxConfigBody = 8 << 20
 
-func (s *Server) configRoutes(guardUpTo func(pattern string, body int64, h http.HandlerFunc)) {
+func (s *Server) configRoutes(r routes) {
 	c := s.config.Configuration
 	if c == nil {
 		return
 	}
 	for _, path := range []string{"/config", "/config/{path...}"} {
-		guardUpTo("GET "+path, maxBody, func(w http.ResponseWriter, r *http.Request) {
+		r.guard("GET "+path, maxBody, func(w http.ResponseWriter, r *http.Request) {
 			found, err := c.Get(configPath(r))
 			if err == nil {
 				w.Header().Set("ETag", `"`+found.ETag+`"`)
@@ -58,7 +58,7 @@ func (s *Server) configRoutes(guardUpTo func(pattern string, body int64, h http.
 			answer(w, found, err)
 		})
 		for method, op := range map[string]string{"PUT": "set", "PATCH": "merge", "DELETE": "remove"} {
-			guardUpTo(method+" "+path, maxConfigBody, func(w http.ResponseWriter, r *http.Request) {
+			r.guard(method+" "+path, maxConfigBody, func(w http.ResponseWriter, r *http.Request) {
 				change := v1.ConfigChange{Op: op, Path: configPath(r)}
 				if op == "set" && r.Header.Get("If-None-Match") == "*" {
 					change.Op = "add"
@@ -71,24 +71,24 @@ func (s *Server) configRoutes(guardUpTo func(pattern string, body int64, h http.
 			})
 		}
 	}
-	guardUpTo("POST /config", maxConfigBody, func(w http.ResponseWriter, r *http.Request) {
+	r.guard("POST /config", maxConfigBody, func(w http.ResponseWriter, r *http.Request) {
 		var request v1.ConfigRequest
 		decoder := json.NewDecoder(r.Body)
 		decoder.DisallowUnknownFields()
 		err := decoder.Decode(&request)
 		s.change(w, r, request, err)
 	})
-	guardUpTo("GET /config-diff", maxBody, func(w http.ResponseWriter, _ *http.Request) {
+	r.guard("GET /config-diff", maxBody, func(w http.ResponseWriter, _ *http.Request) {
 		found, err := c.Diff()
 		answer(w, found, err)
 	})
 	for path, do := range map[string]func(by, match string) (*v1.ConfigAnswer, error){"/config-save": c.Save, "/config-revert": c.Revert} {
-		guardUpTo("POST "+path, maxBody, func(w http.ResponseWriter, r *http.Request) {
+		r.guard("POST "+path, maxBody, func(w http.ResponseWriter, r *http.Request) {
 			done, err := do(s.operatorOf(r), cmp.Or(r.Header.Get("If-Match"), r.URL.Query().Get("if")))
 			answered(w, done, err)
 		})
 	}
-	guardUpTo("POST /config-watch", maxBody, s.watchConfig)
+	r.stream("POST /config-watch", s.watchConfig)
 }
 
 // change makes changes and answers.
@@ -137,6 +137,9 @@ func answer(w http.ResponseWriter, value any, err error) {
 	if more := (*RefusedError)(nil); errors.As(err, &more) {
 		refusal = more.Refusal
 	}
+	if refusal.ETag != "" {
+		w.Header().Set("ETag", `"`+refusal.ETag+`"`)
+	}
 	writeJSON(w, status, refusal)
 }
 
@@ -145,18 +148,11 @@ func configPath(r *http.Request) string {
 	return cmp.Or(strings.TrimPrefix(r.URL.EscapedPath(), "/config"), "/")
 }
 
-// watchConfig streams configurations as they come into force, to a bounded number of clients.
+// watchConfig streams configurations as they come into force.
 func (s *Server) watchConfig(w http.ResponseWriter, r *http.Request) {
 	since, err := strconv.ParseUint(cmp.Or(r.URL.Query().Get("since"), "0"), 10, 64)
 	if err != nil {
 		writeError(w, http.StatusBadRequest, fmt.Errorf("since=%s: write the generation after which the stream begins", r.URL.Query().Get("since")))
-		return
-	}
-	select {
-	case s.followers <- struct{}{}:
-		defer func() { <-s.followers }()
-	default:
-		writeError(w, http.StatusServiceUnavailable, fmt.Errorf("%d clients follow already; query GET /config", maxFollowers))
 		return
 	}
 	s.stream(w, r, func(ctx context.Context, write func(line any, flush bool) error) error {

@@ -12,6 +12,7 @@
 //	POST /console   lines in the body, answers in the reply; with `Upgrade: weir-console`, a stream both ways
 //	…               Config.Routes: what a part serves besides
 //	GET  /routes    JSON: all of these, and which need no credential
+//	GET  /openapi.json   all of these as OpenAPI
 //	GET  /          the dashboard, when there is one
 //
 // Addresses: HOST:PORT or unix:/path. The credential is the Unix socket itself, which has mode 0600 from its first instant, or over
@@ -22,8 +23,9 @@
 //
 // Bounds. Connections: maxConnections; one whose request is being answered is never closed; a waiting one is closed for a new one: the oldest
 // of the source that holds most (steering/evict); counters weir_admin_connections_evicted_total and …_refused_total. So connections
-// that idle never keep a probe out. Requests with a credential: maxOperators at a time, 503 beyond, so that operators keep no probe
-// out either. Time-outs on reading and writing, small headers and bodies.
+// that idle never keep a probe out. Requests with a credential: maxOperators at a time, 503 beyond, and maxFollowers for each path whose
+// answers go on, so that operators keep no probe out, and clients that follow something keep out neither requests nor those of another
+// path. Time-outs on reading and writing, small headers and bodies.
 //
 // The package knows nothing of load balancing: what it shows and does are function values of its Config.
 //

@@ -18,50 +18,67 @@ import (
 	"github.com/weir-lb/weir/internal/metrics/exposition"
 )
 
+// routes registers what a server serves.
+type routes struct {
+	server *Server
+	mux    *http.ServeMux
+}
+
+// open serves a path to everyone.
+func (r routes) open(pattern string, h http.Handler) {
+	r.server.patterns = append(r.server.patterns, v1.Route{Pattern: pattern, Open: true})
+	r.mux.Handle(pattern, h)
+}
+
+// guard serves a path to operators, whose requests have at most so many bytes.
+func (r routes) guard(pattern string, body int64, h http.HandlerFunc) {
+	r.bounded(pattern, body, r.server.operators, h)
+}
+
+// stream serves a path whose answer goes on until the client ends it. Each such path has places of its own: clients that follow one thing
+// take neither those of requests nor those of clients that follow something else.
+func (r routes) stream(pattern string, h http.HandlerFunc) {
+	r.bounded(pattern, maxBody, make(chan struct{}, maxFollowers), h)
+}
+
+func (r routes) bounded(pattern string, body int64, slots chan struct{}, h http.HandlerFunc) {
+	s := r.server
+	s.patterns = append(s.patterns, v1.Route{Pattern: pattern})
+	h = s.audited(pattern, h)
+	r.mux.Handle(pattern, s.guarded(slots, func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, body)
+		h(w, r)
+	}))
+}
+
 func (s *Server) handler() http.Handler {
-	mux := http.NewServeMux()
-	open := func(pattern string, h http.Handler) {
-		s.patterns = append(s.patterns, v1.Route{Pattern: pattern, Open: true})
-		mux.Handle(pattern, h)
-	}
+	r := routes{s, http.NewServeMux()}
 	live := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "ok\n") })
-	open("GET /livez", live)
-	open("GET /readyz", http.HandlerFunc(s.readyz))
-	open("GET /live", live) // as STUNner calls them
-	open("GET /ready", http.HandlerFunc(s.readyz))
+	r.open("GET /livez", live)
+	r.open("GET /readyz", http.HandlerFunc(s.readyz))
+	r.open("GET /live", live) // as STUNner calls them
+	r.open("GET /ready", http.HandlerFunc(s.readyz))
 	if s.config.Metrics != nil {
-		open("GET "+cmp.Or(s.config.MetricsPath, "/metrics"), exposition.Handler(func() []metrics.Sample {
+		r.open("GET "+cmp.Or(s.config.MetricsPath, "/metrics"), exposition.Handler(func() []metrics.Sample {
 			return append(s.config.Metrics(), metrics.Of(s.listener.stats())...)
 		}))
 	}
-	guardUpTo := func(pattern string, body int64, h http.HandlerFunc) {
-		s.patterns = append(s.patterns, v1.Route{Pattern: pattern})
-		h = s.audited(pattern, h)
-		mux.Handle(pattern, s.guarded(func(w http.ResponseWriter, r *http.Request) {
-			r.Body = http.MaxBytesReader(w, r.Body, body)
-			h(w, r)
-		}))
-	}
-	guard := func(pattern string, h http.HandlerFunc) { guardUpTo(pattern, maxBody, h) }
 	if s.config.Status != nil {
-		guard("GET /status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.config.Status()) })
+		r.guard("GET /status", maxBody, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.config.Status()) })
 	}
-	s.observed(guard)
+	s.observed(r)
 	if s.config.Flows != nil {
-		guard("GET /flows", s.flows)
+		r.guard("GET /flows", maxBody, s.flows)
 	}
 	if s.config.Override != nil {
 		for path, value := range map[string]string{"/drain": "drain", "/undrain": "none", "/down": "down", "/up": "up"} {
-			guard("POST "+path, s.override(value))
+			r.guard("POST "+path, maxBody, s.override(value))
 		}
 	}
-	if s.config.Console != nil {
-		guard("POST /console", s.console)
-	}
-	s.streams(guard)
-	s.configRoutes(guardUpTo)
+	s.streams(r)
+	s.configRoutes(r)
 	for _, route := range s.config.Routes {
-		guardUpTo(route.Pattern, max(route.MaxBody, maxBody), func(w http.ResponseWriter, r *http.Request) {
+		r.guard(route.Pattern, max(route.MaxBody, maxBody), func(w http.ResponseWriter, r *http.Request) {
 			answer, err := route.Answer(r)
 			if err != nil {
 				writeError(w, http.StatusBadRequest, err)
@@ -71,10 +88,13 @@ func (s *Server) handler() http.Handler {
 		})
 	}
 	if s.config.Page != nil {
-		guard("GET /", s.config.Page.ServeHTTP)
+		r.guard("GET /", maxBody, s.config.Page.ServeHTTP)
 	}
-	guard("GET /routes", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.patterns) })
-	return trackAnswering(s.named(http.NewCrossOriginProtection().Handler(mux)))
+	if s.config.API != nil {
+		r.guard("GET /openapi.json", maxBody, s.openAPI)
+	}
+	r.guard("GET /routes", maxBody, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.patterns) })
+	return trackAnswering(s.named(http.NewCrossOriginProtection().Handler(r.mux)))
 }
 
 // named sets the headers of all answers, and refuses a Host that does not name this machine, so that a web page cannot reach
@@ -93,7 +113,7 @@ func (s *Server) named(next http.Handler) http.Handler {
 }
 
 // guarded accepts a request that comes over the Unix socket or carries the token, while there is a free slot.
-func (s *Server) guarded(next http.HandlerFunc) http.Handler {
+func (s *Server) guarded(slots chan struct{}, next http.HandlerFunc) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case s.unix != "":
@@ -107,10 +127,10 @@ func (s *Server) guarded(next http.HandlerFunc) http.Handler {
 			return
 		}
 		select {
-		case s.operators <- struct{}{}:
-			defer func() { <-s.operators }()
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
 		default:
-			writeError(w, http.StatusServiceUnavailable, fmt.Errorf("%d requests are being answered already; end one of them", maxOperators))
+			writeError(w, http.StatusServiceUnavailable, fmt.Errorf("%d requests are being answered already; end one of them", cap(slots)))
 			return
 		}
 		next(w, r)
@@ -143,7 +163,7 @@ func (s *Server) override(value string) http.HandlerFunc {
 			writeError(w, http.StatusBadRequest, errors.New("no service; add ?service=NAME"))
 			return
 		}
-		err := s.config.Override(service, backend, value)
+		err := s.config.Override(s.operatorOf(r), service, backend, value)
 		switch {
 		case errors.Is(err, ErrUnknownTarget):
 			writeError(w, http.StatusNotFound, err)
@@ -199,5 +219,8 @@ func header(w http.ResponseWriter, status int) {
 }
 
 func writeError(w http.ResponseWriter, status int, err error) {
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		status = http.StatusRequestEntityTooLarge
+	}
 	writeJSON(w, status, v1.Refusal{Error: err.Error()})
 }

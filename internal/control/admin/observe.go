@@ -16,12 +16,12 @@ import (
 )
 
 // observed adds what a page shows in addition to the status.
-func (s *Server) observed(guard func(pattern string, h http.HandlerFunc)) {
+func (s *Server) observed(r routes) {
 	if s.config.Events != nil {
-		guard("GET /events", s.events)
+		r.guard("GET /events", maxBody, s.events)
 	}
 	if s.history != nil {
-		guard("GET /history", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.history.History()) })
+		r.guard("GET /history", maxBody, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.history.History()) })
 	}
 }
 

@@ -46,7 +46,7 @@ func TestChangesAreRecorded(t *testing.T) {
 	var logged bytes.Buffer
 	s := startServer(t, Config{
 		Address: "unix:" + filepath.Join(t.TempDir(), "s"), Log: slog.New(slog.NewJSONHandler(&logged, nil)), Status: func() any { return 1 },
-		Override: func(service, _, _ string) error {
+		Override: func(_, service, _, _ string) error {
 			if service != "known" {
 				return ErrUnknownTarget
 			}

@@ -36,8 +36,8 @@ type Config struct {
 	Metrics func() []metrics.Sample
 	// MetricsPath is where Metrics are served; default /metrics.
 	MetricsPath string
-	Status      func() any // encoded as JSON
-	Override    func(service, backend, value string) error
+	Status      func() any                                     // encoded as JSON
+	Override    func(by, service, backend, value string) error // by is who asks
 	// Flows calls yield for each flow until it returns false.
 	Flows func(yield func(v1.Flow) bool)
 	// Console runs operator commands, one line each, until the input ends or ctx does.
@@ -54,6 +54,8 @@ type Config struct {
 	Events func(after uint64) v1.EventList
 	// Plots are what GET /history has of the last hour, from Metrics. Empty: there is none.
 	Plots []history.Plot
+	// API describes all paths that the part can serve, as OpenAPI in JSON; nil: there is no description.
+	API []byte
 	// Configuration is what is changed at run time; nil: nothing.
 	Configuration *Configuration
 	// Routes are additional paths of this part. They need the same credential as status.
@@ -78,7 +80,7 @@ var ErrServed = errors.New("another process serves it")
 const (
 	maxConnections = 256 // open at one time
 	maxOperators   = 64  // requests with a credential that are answered at one time
-	maxFollowers   = 32  // of these, the ones that follow owners: they stay
+	maxFollowers   = 32  // more of them for each path whose answers go on, such as POST /config-watch
 	maxBody        = 64 << 10
 	writeTimeout   = 30 * time.Second
 	endTime        = time.Second
@@ -90,7 +92,6 @@ type Server struct {
 	listener  *limited
 	unix      string        // path of the Unix socket; empty: TCP
 	operators chan struct{} // slots of requests with a credential
-	followers chan struct{} // slots of those that follow owners
 	patterns  []v1.Route
 	http      *http.Server
 	history   *history.Recorder // nil: none
@@ -105,7 +106,7 @@ func Open(config Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{config: config, listener: newLimited(listener, maxConnections), unix: path, operators: make(chan struct{}, maxOperators), followers: make(chan struct{}, maxFollowers)}
+	s := &Server{config: config, listener: newLimited(listener, maxConnections), unix: path, operators: make(chan struct{}, maxOperators)}
 	if host, err := os.Hostname(); err == nil {
 		s.config.Hosts = append(slices.Clone(config.Hosts), host)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"time"
 )
@@ -13,15 +12,18 @@ import (
 var ErrBusy = errors.New("busy")
 
 // streams are the paths whose answers go on until the client disconnects.
-func (s *Server) streams(guard func(pattern string, h http.HandlerFunc)) {
+func (s *Server) streams(r routes) {
 	if s.config.Trace != nil {
-		guard("POST /trace", s.trace)
+		r.stream("POST /trace", s.trace)
 	}
 	if s.config.Applied != nil {
-		guard("POST /applied", s.applied)
+		r.stream("POST /applied", s.applied)
 	}
 	if s.config.Owners != nil {
-		guard("POST /owners", s.owners)
+		r.stream("POST /owners", s.owners)
+	}
+	if s.config.Console != nil {
+		r.stream("POST /console", s.console)
 	}
 }
 
@@ -39,17 +41,8 @@ func (s *Server) trace(w http.ResponseWriter, r *http.Request) {
 // applied streams what Config.Applied writes.
 func (s *Server) applied(w http.ResponseWriter, r *http.Request) { s.stream(w, r, s.config.Applied) }
 
-// owners streams what Config.Owners writes, to a bounded number of clients: others query the status.
-func (s *Server) owners(w http.ResponseWriter, r *http.Request) {
-	select {
-	case s.followers <- struct{}{}:
-		defer func() { <-s.followers }()
-	default:
-		writeError(w, http.StatusServiceUnavailable, fmt.Errorf("%d clients follow the owners already; query GET /status", maxFollowers))
-		return
-	}
-	s.stream(w, r, s.config.Owners)
-}
+// owners streams what Config.Owners writes.
+func (s *Server) owners(w http.ResponseWriter, r *http.Request) { s.stream(w, r, s.config.Owners) }
 
 // stream sends what lines writes, one JSON value on a line. An error before the first line is an answer.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, lines func(context.Context, func(line any, flush bool) error) error) {
