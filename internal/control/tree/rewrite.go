@@ -3,6 +3,7 @@ package tree
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,7 +18,7 @@ import (
 // Rewrite returns the text of a document changed so that it says what the tree does. Only what differs is written; comments and layout
 // stay. A document in JSON is written again, with the order of its keys. The error says which line cannot be kept.
 func Rewrite(s Shape, name string, text []byte, want any) ([]byte, error) {
-	if trimmed := bytes.TrimSpace(text); bytes.HasPrefix(trimmed, []byte("{")) && jsonDocument(s, trimmed) {
+	if trimmed := bytes.TrimSpace(text); bytes.HasPrefix(trimmed, []byte("{")) && json.Valid(trimmed) {
 		out, err := JSON(want)
 		return append(out, '\n'), err
 	}
@@ -40,11 +41,6 @@ func Rewrite(s Shape, name string, text []byte, want any) ([]byte, error) {
 		return nil, fmt.Errorf("%s: a comment would be lost; edit the file, or change without writing", name)
 	}
 	return out, nil
-}
-
-func jsonDocument(s Shape, text []byte) bool {
-	_, err := Read(s, text)
-	return err == nil
 }
 
 func comments(text []byte) int { return bytes.Count(text, []byte("#")) }

@@ -133,6 +133,20 @@ func changed(t *testing.T, root any, op, path, value string) any {
 	return root
 }
 
+// A flow mapping with a comment behind it is YAML, and no JSON whose rest may be left out.
+func TestRewriteKeepsCommentsBehindBrackets(t *testing.T) {
+	text := "{maglev_size: 1009, services: []} # the edge\n"
+	for _, text := range []string{text, "{\"maglev_size\": 1009, \"services\": []} # the edge\n"} {
+		want := changed(t, read(t, text), "set", "/maglev_size", "2003")
+		if out, err := tree.Rewrite(shape(), "weir.yaml", []byte(text), want); err != nil || string(out) != strings.Replace(text, "1009", "2003", 1) {
+			t.Errorf("%v\n%s", err, out)
+		}
+	}
+	if value, err := tree.Read(shape(), []byte(`{} {}`)); err == nil {
+		t.Errorf("two values are read as %v", value)
+	}
+}
+
 // What cannot be written with its comments is refused, and nothing is written.
 func TestRewriteRefuses(t *testing.T) {
 	text := "services:\n- name: a\n  vips: [{address: 192.0.2.1, protocol: udp, port: 53}, # first\n    {address: 192.0.2.2, protocol: udp, port: 53}]\n  backends: []\n"

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding"
 	"encoding/json"
+	"errors"
+	"io"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -193,6 +195,9 @@ func Read(s Shape, text []byte) (any, error) {
 	var value any
 	if err := decoder.Decode(&value); err != nil {
 		return nil, err
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("there is more than one value")
 	}
 	return s.normal(value), nil
 }
