@@ -88,7 +88,9 @@ func flowOperations() map[string]operation {
 	return map[string]operation{
 		"GET /flows": {summary: "The flows that the data path remembers.", answer: v1.FlowList{}, refusals: []int{400}, query: []parameter{
 			textParameter("service", "Only of this one."), textParameter("backend", "Only of this one."), textParameter("protocol", "Only tcp, udp, sctp or icmp."), textParameter("client", "Only of this address or prefix."),
-			textParameter("state", "Only plain, opening, established or closing."), {name: "sort", about: "The order; without one there is none.", schema: sorts}, numberParameter("limit", "Default 1000; with sort at most 100000.", 1, v1.MaxFlows),
+			textParameter("state", "Only plain, opening, established or closing."),
+			{name: "sort", about: "The order; without one there is none.", schema: sorts},
+			numberParameter("limit", "Default 1000; with sort at most 100000.", 1, v1.MaxFlows),
 		}},
 		"POST /console": {summary: "Lines of the console of the data path udp, as text; the answers are text too. With Upgrade: " + v1.ConsoleProtocol + " the connection is a stream of lines both ways."},
 	}
@@ -158,7 +160,8 @@ func gatewayOperations() map[string]operation {
 		"GET /status": {summary: "Listeners, allocations and the configuration in force.", answer: v1.TurnStatus{}},
 		"GET /users": {summary: "The allocations.", answer: v1.TurnUserList{}, refusals: []int{400}, query: []parameter{
 			textParameter("user", "Only of this name."), textParameter("listener", "Only of this name."), textParameter("transport", "Only udp, tcp, tls or dtls."), textParameter("client", "Only of this address or prefix."),
-			{name: "sort", about: "The order; default age.", schema: sorts}, numberParameter("limit", "Default 1000.", 1, v1.MaxTurnUsers),
+			{name: "sort", about: "The order; default age.", schema: sorts},
+			numberParameter("limit", "Default 1000.", 1, v1.MaxTurnUsers),
 		}},
 		"POST /upgrade":     {summary: "Replace the process by the binary at its path, without losing allocations.", answer: v1.TurnUpgradeAnswer{}, refusals: []int{400}},
 		"GET /allocations":  {summary: "All allocations, in the form that POST takes, which belongs to the version of the gateway.", answer: anyJSON{}, refusals: []int{400}},
