@@ -96,7 +96,7 @@ func (c *change) prepare() error {
 		c.services[service.Name] = s
 	}
 	for _, step := range []func() error{
-		c.indexVIPs, c.writeServices, c.writeVIPs, c.writePorts, c.writeNATBackends, c.writeOutbounds, c.writeJournal,
+		c.indexVIPs, c.writeServices, c.writeVIPs, c.writeClients, c.writePorts, c.writeNATBackends, c.writeOutbounds, c.writeJournal,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -249,7 +249,7 @@ func (c *change) addSNAT(service *lb.Service) error {
 func (c *change) indexVIPs() (err error) {
 	last := c.st.lastSet
 	number := func(s *lb.Service) uint16 { return c.services[s.Name].Number }
-	if c.index, err = maps.IndexVIPs(c.snapshot, number, c.t.Sizes.VIPs, &last, c.st.mult); err != nil {
+	if c.index, err = maps.IndexVIPs(c.snapshot, number, c.t.Sizes.VIPs, c.number, &last, c.st.mult); err != nil {
 		return err
 	}
 	c.st.lastSet, c.st.mult = last, c.index.Generation.Mult
@@ -299,6 +299,30 @@ func (c *change) writeVIPs() error {
 		g.vips[record] = v
 	}
 	g.ports, g.ranges, g.outbounds = c.index.Ports, c.index.Ranges, nil
+	return nil
+}
+
+// writeClients enters who serves the clients of shared VIPs. It is not undone: as with the VIPs, no program reads it yet.
+func (c *change) writeClients() error {
+	g := &c.st.generations[c.number]
+	for prefix := range g.clients {
+		if _, ok := c.index.Clients[prefix]; ok {
+			continue
+		}
+		if err := c.t.Maps[bpf.MapClients].Delete(prefix); err != nil {
+			return fmt.Errorf("clear sources: %w", err)
+		}
+		delete(g.clients, prefix)
+	}
+	for prefix, service := range c.index.Clients {
+		if now, ok := g.clients[prefix]; ok && now == service {
+			continue
+		}
+		if err := c.t.Put(bpf.MapClients, prefix, service); err != nil {
+			return fmt.Errorf("sources of services: %w", err)
+		}
+		g.clients[prefix] = service
+	}
 	return nil
 }
 

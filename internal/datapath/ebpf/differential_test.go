@@ -96,9 +96,21 @@ services:
   - {name: a, address: "10.4.0.1"}
   - {name: b, address: "2001:db8:4::2"}
   - {name: gone, action: reject, weight: 30}
+- name: shared
+  mode: nat
+  affinity: destination_port
+  sources: ["10.0.0.2", "10.0.0.4/30", "2001:db8:c::8/126"]
+  vips:
+  - {address: "192.0.2.4", protocol: tcp, port: 80}
+  - {address: "2001:db8:f::4", protocol: udp, port: 80}
+  backends:
+  - {name: a, address: "10.6.0.1", address2: "2001:db8:6::1"}
+  - {name: b, address: "10.6.0.2", address2: "2001:db8:6::2"}
 - name: tunnel
   mode: l3dsr
   tunnel: gue
+  affinity: no_source_port
+  sources: ["10.0.0.0/30", "::/0"]
   vips:
   - {address: "192.0.2.4", protocol: tcp, port: 80}
   - {address: "2001:db8:f::4", protocol: udp, port: 80}

@@ -88,6 +88,9 @@ func (st *state) restoreShared(t *maps.Tables) error {
 	if err := st.restoreVIPs(t); err != nil {
 		return err
 	}
+	if err := st.restoreClients(t); err != nil {
+		return err
+	}
 	// Ports of either generation: the next commit drops what is not its own.
 	ports, ranges := map[bpf.VportKey]uint16{}, map[bpf.VipRangesKey]bpf.VipRanges{}
 	var port bpf.VportKey
@@ -141,6 +144,20 @@ func (st *state) restoreVIPs(t *maps.Tables) error {
 			return fmt.Errorf("read VIPs back: %w", err)
 		}
 	}
+}
+
+// restoreClients reads back who serves the clients of shared VIPs, of both generations.
+func (st *state) restoreClients(t *maps.Tables) error {
+	var prefix bpf.ClientPrefix
+	var service uint32
+	all := t.Maps[bpf.MapClients].Iterate()
+	for all.Next(&prefix, &service) {
+		st.generations[prefix.Set>>1&1].clients[prefix] = service
+	}
+	if err := all.Err(); err != nil {
+		return fmt.Errorf("read sources of services back: %w", err)
+	}
+	return nil
 }
 
 // dropLeftovers makes slots that no one has stale, and lets the entries of flows

@@ -198,7 +198,7 @@ func (d *Datapath) enter(origin uint64, f *flow.Translated, now uint64) (a flow.
 // entering makes an entry of this balancer out of a flow of another one: services and backends have other numbers here.
 func (d *Datapath) entering(f *flow.Translated, now uint64) (e maps.Entering, refusal flow.Refusal) {
 	s := d.state.inForce[f.Service]
-	if s == nil || s.Spec.Mode != lb.NAT || d.snapshot.Lookup(f.Key.Proto, f.Key.Dst, f.Key.DstPort) != d.snapshot.Service(f.Service) {
+	if to, serves := d.snapshot.Lookup(f.Key.Proto, f.Key.Src, f.Key.Dst, f.Key.DstPort); s == nil || s.Spec.Mode != lb.NAT || !serves || to != d.snapshot.Service(f.Service) {
 		return e, flow.UnknownService
 	}
 	at := slices.IndexFunc(s.Spec.Backends, func(b *lb.Backend) bool { return b.Name == f.Backend })

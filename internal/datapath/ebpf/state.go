@@ -30,6 +30,7 @@ type state struct {
 type generation struct {
 	services  map[uint16]bpf.Service // by number, as they are in its half of the map; those that were read back are not here
 	vips      map[uint32]bpf.Vip     // by record in its half of the map
+	clients   map[bpf.ClientPrefix]uint32
 	ports     map[bpf.VportKey]uint16
 	ranges    map[bpf.VipRangesKey]bpf.VipRanges
 	outbounds map[bpf.OutboundKey]bpf.Outbound // flows of backends
@@ -38,7 +39,7 @@ type generation struct {
 func newState(t *maps.Tables) state {
 	var none [2]generation
 	for i := range none {
-		none[i] = generation{services: map[uint16]bpf.Service{}, vips: map[uint32]bpf.Vip{}}
+		none[i] = generation{services: map[uint16]bpf.Service{}, vips: map[uint32]bpf.Vip{}, clients: map[bpf.ClientPrefix]uint32{}}
 	}
 	return state{
 		generations: none,

@@ -79,6 +79,7 @@ type compiler struct {
 type takenRange struct {
 	first, last uint16
 	path        string
+	service     *Service
 }
 
 func wrong(path, remedy, what string, args ...any) *Error {

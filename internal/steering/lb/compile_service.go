@@ -20,7 +20,7 @@ func (c *compiler) service(path string, spec *ServiceSpec) *Service {
 	// Each step checks keys of its own, whatever is wrong with the others. Backends are checked against mode and CIDs, if these are
 	// good, and against the VIPs that are.
 	whole := !c.keep(c.mode(path, spec, service))
-	for _, check := range []step{c.addresses, c.flows, c.hash, c.timeouts, c.snat, c.migration, c.generations} {
+	for _, check := range []step{c.sources, c.addresses, c.flows, c.hash, c.timeouts, c.snat, c.migration, c.generations} {
 		c.keep(check(path, spec, service))
 	}
 	whole = !c.keep(c.affinity(path, spec, service)) && whole
@@ -92,14 +92,16 @@ func (c *compiler) addresses(path string, spec *ServiceSpec, service *Service) e
 		for _, taken := range c.vips[k] {
 			switch {
 			case taken.first == vip.First && taken.last == vip.Last:
-				return wrong(at, "give each VIP to one service", "the same address, protocol and port as %s", taken.path)
+				if err := c.shares(at, service, &taken); err != nil {
+					return err
+				}
 			case vip.Last < taken.first || taken.last < vip.First: // disjoint
 			case taken.first <= vip.First && vip.Last <= taken.last, vip.First <= taken.first && taken.last <= vip.Last: // nested
 			default:
 				return wrong(at+".port", "make the ranges disjoint, or one part of the other", "the range %d-%d crosses %d-%d of %s", vip.First, vip.Last, taken.first, taken.last, taken.path)
 			}
 		}
-		c.vips[k] = append(c.vips[k], takenRange{vip.First, vip.Last, at})
+		c.vips[k] = append(c.vips[k], takenRange{vip.First, vip.Last, at, service})
 		service.VIPs = append(service.VIPs, vip)
 	}
 	slices.SortFunc(service.VIPs, func(a, b VIP) int {

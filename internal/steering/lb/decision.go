@@ -142,6 +142,9 @@ const (
 	// ReasonEchoRate drops: a ping that the balancer would answer, beyond a thousand per second of one service. Remedy: none; find
 	// who sends so many: `weir lb trace`.
 	ReasonEchoRate
+	// ReasonSourceRefused drops: the VIP has services, but none whose `sources` the client is in. Remedy: add its prefix to `sources`, if
+	// it should be served.
+	ReasonSourceRefused
 	// ReasonFault drops: a loss, size or order fault that the operator switched on. Remedy: `weir nat` without faults.
 	ReasonFault
 	// ReasonNotDTLS drops: the DTLS filter is on, and the datagram is no DTLS record. Remedy: none; `--dtls-filter` is there for
@@ -194,6 +197,7 @@ var reasonNames = [NumReasons]string{
 	ReasonShareRefused:      "share_refused",
 	ReasonEchoRefused:       "echo_refused",
 	ReasonEchoRate:          "echo_rate",
+	ReasonSourceRefused:     "source_refused",
 	ReasonFault:             "fault",
 	ReasonNotDTLS:           "not_dtls",
 	ReasonUnmatched:         "unmatched",

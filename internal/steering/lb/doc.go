@@ -12,7 +12,7 @@
 // Decision, Action and Reason are the vocabulary of steering: each exit of each data path has exactly one Reason.
 //
 //	snapshot, err := lb.Compile(spec, nil, caps)
-//	service := snapshot.Lookup(lb.UDP, flow.Address(addr), 5684)
+//	service, serves := snapshot.Lookup(lb.UDP, flow.Address(client), flow.Address(addr), 5684)
 //
 // Limits: MaxServices, MaxVIPs, MaxBackends; owner ids of at most 32 bits.
 package lb

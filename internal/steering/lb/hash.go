@@ -38,11 +38,18 @@ func (s *Snapshot) FlowHash(service *Service, k flow.Key) uint64 {
 		return uint64(flow.NFQLBFlow(k))
 	case service.Affinity == BySource:
 		return s.HashKey.Source(k)
+	case service.Affinity == NoSourcePort:
+		k.SrcPort = 0
+	case service.Affinity == DestinationPort:
+		k.Src, k.SrcPort = [16]byte{}, 0
 	case ports:
 		return s.HashKey.Flow(flow.Key{SrcPort: k.SrcPort, DstPort: k.DstPort, Proto: k.Proto})
 	}
 	return s.HashKey.Flow(k)
 }
+
+// wholeFlow reports whether flows without a connection id go by the whole 5-tuple.
+func (a Affinity) wholeFlow() bool { return a == ByFlow || a == ByCID }
 
 // hash checks the keys of a service that control its hash.
 func (c *compiler) hash(path string, spec *ServiceSpec, service *Service) error {
@@ -52,7 +59,7 @@ func (c *compiler) hash(path string, spec *ServiceSpec, service *Service) error 
 		switch {
 		case service.Mode == NAT:
 			return wrong(path+".mode", "write mode: mark, or another hash", "nfqlb's hash is for mode mark; nfqlb has no mode nat")
-		case spec.Affinity != nil && *spec.Affinity == BySource:
+		case spec.Affinity != nil && !spec.Affinity.wholeFlow():
 			return wrong(path+".affinity", "write affinity: flow, or another hash", "nfqlb hashes whole flows")
 		}
 	}
@@ -63,8 +70,8 @@ func (c *compiler) hash(path string, spec *ServiceSpec, service *Service) error 
 			return wrong(path+".sctp_hash", "remove it", "mode nat distinguishes associations by their addresses")
 		case spec.SCTPHash == SCTPPorts && !c.caps.SCTPPorts:
 			return c.refuse(path+".sctp_hash", "write flow", "cannot hash SCTP by ports alone")
-		case spec.SCTPHash == SCTPPorts && spec.Affinity != nil && *spec.Affinity == BySource:
-			return wrong(path+".sctp_hash", "write one of them", "affinity source hashes the address, sctp_hash ports leaves it out")
+		case spec.SCTPHash == SCTPPorts && spec.Affinity != nil && !spec.Affinity.wholeFlow():
+			return wrong(path+".sctp_hash", "write one of them", "affinity %s and sctp_hash ports hash different fields", *spec.Affinity)
 		}
 	}
 	if spec.Conntrack != nil {

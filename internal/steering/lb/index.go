@@ -11,9 +11,33 @@ import (
 // vipIndex finds services by destination. One map access per distinct prefix length and port form, longest first.
 type vipIndex struct {
 	lengths   []int // distinct prefix lengths in 16-byte terms, longest first
-	exact     map[vipKey]*Service
+	exact     map[vipKey]*shared
 	ranges    map[vipKey][]portRange // key without port; narrowest first
-	addresses map[vipKey]*Service    // key without protocol and port
+	addresses map[vipKey]*shared     // key without protocol and port
+}
+
+// shared is the service of a VIP or address, or how several divide its clients.
+type shared struct {
+	services []*Service // by name
+	clients  *Clients   // nil: the first one serves all
+}
+
+// of returns the service of a client, and whether that serves it.
+func (o *shared) of(source [16]byte) (*Service, bool) {
+	if o == nil {
+		return nil, false
+	}
+	if o.clients == nil {
+		return o.services[0], true
+	}
+	return o.clients.Find(source)
+}
+
+// add enters a service, once.
+func (o *shared) add(service *Service) {
+	if !slices.Contains(o.services, service) {
+		o.services = append(o.services, service)
+	}
 }
 
 type vipKey struct {
@@ -25,35 +49,35 @@ type vipKey struct {
 
 type portRange struct {
 	first, last uint16
-	service     *Service
+	shared      *shared
 }
 
-func (x *vipIndex) lookup(protocol uint8, address [16]byte, port uint16) *Service {
+func (x *vipIndex) lookup(protocol uint8, address [16]byte, port uint16) *shared {
 	for _, bits := range x.lengths {
 		if bits < 96 && mapped(address) {
 			return nil // an IPv6 prefix as short as this contains the IPv4-mapped addresses
 		}
 		k := vipKey{address: mask(address, bits), bits: uint8(bits), protocol: protocol, port: port}
-		if service := x.exact[k]; service != nil {
-			return service
+		if o := x.exact[k]; o != nil {
+			return o
 		}
 		k.port = 0
 		for _, r := range x.ranges[k] {
 			if r.first <= port && port <= r.last {
-				return r.service
+				return r.shared
 			}
 		}
 	}
 	return nil
 }
 
-func (x *vipIndex) lookupAddress(address [16]byte) *Service {
+func (x *vipIndex) lookupAddress(address [16]byte) *shared {
 	for _, bits := range x.lengths {
 		if bits < 96 && mapped(address) {
 			return nil
 		}
-		if service := x.addresses[vipKey{address: mask(address, bits), bits: uint8(bits)}]; service != nil {
-			return service
+		if o := x.addresses[vipKey{address: mask(address, bits), bits: uint8(bits)}]; o != nil {
+			return o
 		}
 	}
 	return nil
@@ -61,12 +85,21 @@ func (x *vipIndex) lookupAddress(address [16]byte) *Service {
 
 func (x *vipIndex) covers(address [16]byte) bool { return x.lookupAddress(address) != nil }
 
-// newVIPIndex indexes checked services: no two VIPs are equal, ranges of one prefix are nested or disjoint.
+// newVIPIndex indexes checked services: equal VIPs have different clients, ranges of one prefix are nested, equal or disjoint.
 func newVIPIndex(services []*Service) vipIndex {
 	x := vipIndex{
-		exact:     map[vipKey]*Service{},
+		exact:     map[vipKey]*shared{},
 		ranges:    map[vipKey][]portRange{},
-		addresses: map[vipKey]*Service{},
+		addresses: map[vipKey]*shared{},
+	}
+	var all []*shared
+	enter := func(o *shared, service *Service) *shared {
+		if o == nil {
+			o = &shared{}
+			all = append(all, o)
+		}
+		o.add(service)
+		return o
 	}
 	for _, service := range services {
 		for _, vip := range service.VIPs {
@@ -75,15 +108,18 @@ func newVIPIndex(services []*Service) vipIndex {
 				x.lengths = append(x.lengths, int(k.bits))
 			}
 			whole := vipKey{address: k.address, bits: k.bits}
-			if x.addresses[whole] == nil {
-				x.addresses[whole] = service
-			}
+			x.addresses[whole] = enter(x.addresses[whole], service)
 			if vip.First == vip.Last {
 				k.port = vip.First
-				x.exact[k] = service
+				x.exact[k] = enter(x.exact[k], service)
 				continue
 			}
-			x.ranges[k] = append(x.ranges[k], portRange{vip.First, vip.Last, service})
+			at := slices.IndexFunc(x.ranges[k], func(r portRange) bool { return r.first == vip.First && r.last == vip.Last })
+			if at >= 0 {
+				x.ranges[k][at].shared.add(service)
+				continue
+			}
+			x.ranges[k] = append(x.ranges[k], portRange{vip.First, vip.Last, enter(nil, service)})
 		}
 	}
 	slices.SortFunc(x.lengths, func(a, b int) int { return b - a })
@@ -91,6 +127,9 @@ func newVIPIndex(services []*Service) vipIndex {
 		slices.SortFunc(r, func(a, b portRange) int {
 			return cmp.Or(cmp.Compare(a.last-a.first, b.last-b.first), cmp.Compare(a.first, b.first))
 		})
+	}
+	for _, o := range all {
+		o.clients = ClientsOf(o.services)
 	}
 	return x
 }
@@ -133,7 +172,7 @@ type owners struct {
 // maxDense is the greatest owner id that is looked up directly (16-bit ids: 256 KiB per service at most).
 const maxDense = 1<<16 - 1
 
-func (o *owners) find(id uint32) (int32, bool) {
+func (o *shareds) find(id uint32) (int32, bool) {
 	if int64(id) < int64(len(o.dense)) {
 		i := o.dense[id]
 		return i, i >= 0
@@ -146,11 +185,11 @@ func (o *owners) find(id uint32) (int32, bool) {
 }
 
 // ownerTables are the tables of a service's layouts; layouts of equal content share one.
-func ownerTables(service *Service) []*owners {
+func ownerTables(service *Service) []*shareds {
 	if service.CID == nil {
 		return nil
 	}
-	tables := make([]*owners, len(service.CID.Layouts))
+	tables := make([]*shareds, len(service.CID.Layouts))
 	for layout := range tables {
 		if like := service.OwnersLike(layout); like < layout {
 			tables[layout] = tables[like]
@@ -161,7 +200,7 @@ func ownerTables(service *Service) []*owners {
 	return tables
 }
 
-func newOwners(backends []*Backend, layout int) *owners {
+func newOwners(backends []*Backend, layout int) *shareds {
 	o := &owners{}
 	type pair struct {
 		id    uint32

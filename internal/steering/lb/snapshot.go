@@ -64,9 +64,11 @@ const (
 type Affinity uint8
 
 const (
-	ByFlow   Affinity = iota // the 5-tuple
-	BySource                 // the client's address: all its flows go to one backend
-	ByCID                    // the owner id in the connection id; flows without one go by the 5-tuple
+	ByFlow          Affinity = iota // the 5-tuple
+	BySource                        // the client's address: all its flows go to one backend
+	ByCID                           // the owner id in the connection id; flows without one go by the 5-tuple
+	NoSourcePort                    // the 5-tuple without the source port: the client's address and the VIP's address, protocol and port
+	DestinationPort                 // the destination alone: all clients of an address, protocol and port
 )
 
 // State says what a backend gets.
@@ -115,9 +117,10 @@ type Service struct {
 	SNAT        *SNAT // NAT mode: what backends see as the source; nil keeps the client's address
 	Outbound    bool  // NAT mode: UDP flows that a backend starts leave with the VIP
 	Ping        PingAnswer
-	Bypass      bool     // mark mode: packets pass while no balancer listens; else they are dropped
-	Health      *Health  // nil: not probed
-	Cluster     *Cluster // nil: owner ids are those of the spec
+	Sources     []netip.Prefix // masked: the clients that it serves; empty: all that no other service with its VIPs has
+	Bypass      bool           // mark mode: packets pass while no balancer listens; else they are dropped
+	Health      *Health        // nil: not probed
+	Cluster     *Cluster       // nil: owner ids are those of the spec
 	Backends    []*Backend
 	Rules       []*FlowRule // in the order of the spec
 	SCTPHash    SCTPHash
@@ -229,10 +232,11 @@ func (s *Service) OwnersLike(layout int) int {
 	return layout
 }
 
-// Lookup finds the service of a packet: the longest prefix with a matching port wins, then the exact port or the
-// narrowest range. Nil: none. Port is in host order.
-func (s *Snapshot) Lookup(protocol uint8, address [16]byte, port uint16) *Service {
-	return s.vips.lookup(protocol, address, port)
+// Lookup finds the service of a packet: the longest prefix with a matching port wins, then the exact port or the narrowest
+// range. Nil: none. Of services that share a VIP it is the one that serves the source; false: none does, and the service is the
+// one that counts the packet. Port is in host order.
+func (s *Snapshot) Lookup(protocol uint8, source, address [16]byte, port uint16) (*Service, bool) {
+	return s.vips.lookup(protocol, address, port).of(source)
 }
 
 // HasAddress reports whether any VIP or flow rule covers the address, whatever the protocol or port. ICMP and fragments for
@@ -242,8 +246,10 @@ func (s *Snapshot) HasAddress(address [16]byte) bool {
 }
 
 // LookupAddress finds the service that answers for an address as such (ICMP echo): the longest prefix, then the first
-// service by name. Nil: none.
-func (s *Snapshot) LookupAddress(address [16]byte) *Service { return s.vips.lookupAddress(address) }
+// service by name of those that serve the source. Nil and false as in Lookup.
+func (s *Snapshot) LookupAddress(source, address [16]byte) (*Service, bool) {
+	return s.vips.lookupAddress(address).of(source)
+}
 
 // Service returns the service of a name, nil when there is none.
 func (s *Snapshot) Service(name string) *Service {

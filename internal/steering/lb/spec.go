@@ -47,14 +47,14 @@ type LimitsSpec struct {
 
 // ServiceSpec is one service.
 type ServiceSpec struct {
-	Name     string       `yaml:"name" bounds:"1 to 63 characters"`                    // unique: letters, digits and - _ . : [ ]
-	VIPs     []VIPSpec    `yaml:"vips" bounds:"at most 4096 in all"`                   // what clients address: these or flows, or both
-	Flows    []FlowSpec   `yaml:"flows" bounds:"at most 4096 in all"`                  // mode mark: rules, which are looked at before any VIP
-	Mode     *Mode        `yaml:"mode" default:"nat" values:"nat, l2dsr, l3dsr, mark"` // how packets reach backends
-	Tunnel   Tunnel       `yaml:"tunnel" default:"ipip" values:"ipip, gue"`            // encapsulation of mode l3dsr
-	Affinity *Affinity    `yaml:"affinity" default:"flow" values:"flow, source, cid"`  // what keeps to one backend; default cid where there is a cid section
-	CID      *CIDSpec     `yaml:"cid" default:"none"`                                  // how connection ids name backends
-	Timeouts TimeoutsSpec `yaml:"timeouts"`                                            // idle times of flows
+	Name     string       `yaml:"name" bounds:"1 to 63 characters"`                                                     // unique: letters, digits and - _ . : [ ]
+	VIPs     []VIPSpec    `yaml:"vips" bounds:"at most 4096 in all"`                                                    // what clients address: these or flows, or both
+	Flows    []FlowSpec   `yaml:"flows" bounds:"at most 4096 in all"`                                                   // mode mark: rules, which are looked at before any VIP
+	Mode     *Mode        `yaml:"mode" default:"nat" values:"nat, l2dsr, l3dsr, mark"`                                  // how packets reach backends
+	Tunnel   Tunnel       `yaml:"tunnel" default:"ipip" values:"ipip, gue"`                                             // encapsulation of mode l3dsr
+	Affinity *Affinity    `yaml:"affinity" default:"flow" values:"flow, source, cid, no_source_port, destination_port"` // what keeps to one backend; default cid where there is a cid section
+	CID      *CIDSpec     `yaml:"cid" default:"none"`                                                                   // how connection ids name backends
+	Timeouts TimeoutsSpec `yaml:"timeouts"`                                                                             // idle times of flows
 	// NewFlowRate: entries for new flows per second; beyond it mode nat drops new flows, the others forward them without an
 	// entry.
 	NewFlowRate int       `yaml:"new_flow_rate" default:"no limit"`
@@ -77,6 +77,9 @@ type ServiceSpec struct {
 	// UDPMigration: flows of a backend that probes report as down move to others at once; false: they stay, and only new flows
 	// go elsewhere, until an operator writes down. For services of udp alone.
 	UDPMigration *bool `yaml:"udp_migration" default:"true"`
+	// Sources: addresses or prefixes of the clients that the service has; other services may have the same VIPs for other clients, the
+	// longest prefix decides. Packets of clients that no service of a VIP has are dropped.
+	Sources []AddressPrefix `yaml:"sources" default:"all clients" bounds:"1 to 256"`
 	// Ping: who answers pings of the VIPs: a backend, as for other packets, or the balancer itself. With nfqueue and udp it is the
 	// kernel of this machine, if it has the address.
 	Ping PingAnswer `yaml:"ping" default:"backend" values:"backend, balancer"`

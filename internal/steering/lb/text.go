@@ -37,11 +37,13 @@ func nameOf[T ~uint8](v T, names []string) string {
 	return "unknown"
 }
 
-func modeNames() []string     { return []string{NAT: "nat", L2DSR: "l2dsr", L3DSR: "l3dsr", Mark: "mark"} }
-func tunnelNames() []string   { return []string{NoTunnel: "", IPIP: "ipip", GUE: "gue"} }
-func affinityNames() []string { return []string{ByFlow: "flow", BySource: "source", ByCID: "cid"} }
-func pingNames() []string     { return []string{PingBackend: "backend", PingBalancer: "balancer"} }
-func stateNames() []string    { return []string{Up: "up", Draining: "draining", Down: "down"} }
+func modeNames() []string   { return []string{NAT: "nat", L2DSR: "l2dsr", L3DSR: "l3dsr", Mark: "mark"} }
+func tunnelNames() []string { return []string{NoTunnel: "", IPIP: "ipip", GUE: "gue"} }
+func affinityNames() []string {
+	return []string{ByFlow: "flow", BySource: "source", ByCID: "cid", NoSourcePort: "no_source_port", DestinationPort: "destination_port"}
+}
+func pingNames() []string  { return []string{PingBackend: "backend", PingBalancer: "balancer"} }
+func stateNames() []string { return []string{Up: "up", Draining: "draining", Down: "down"} }
 func probeNames() []string {
 	return []string{ProbeTCP: "tcp", ProbeUDP: "udp", ProbeHTTP: "http", ProbeCoAP: "coap_ping", ProbeSTUN: "stun_binding"}
 }
@@ -114,7 +116,7 @@ func (t *Tunnel) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// UnmarshalText reads flow, source or cid.
+// UnmarshalText reads flow, source, cid, no_source_port or destination_port.
 func (a *Affinity) UnmarshalText(text []byte) (err error) {
 	*a, err = parseName[Affinity]("affinity", string(text), affinityNames())
 	return err

@@ -25,12 +25,15 @@ func (e *Engine) echo(p *packet.Packet, now time.Duration) (Decision, flow.Key) 
 		}
 		return e.reply(k, 0, now)
 	}
-	service, rule := e.pinged(k)
-	if service == nil {
+	to := e.pinged(k)
+	switch {
+	case to.service == nil:
 		return verdict(lb.ReasonNotService, nil, nil), k
+	case !to.serves:
+		return verdict(lb.ReasonSourceRefused, to.service, nil), k
 	}
-	d := e.ping(p, service, now)
-	d.Rule = rule
+	d := e.ping(p, to.service, now)
+	d.Rule = to.rule
 	return d, k
 }
 
@@ -103,8 +106,9 @@ func (e *Engine) icmpError(p *packet.Packet, now time.Duration) (Decision, flow.
 		return e.quotedFragment(p, now)
 	}
 	k := e.quoted(p)
-	service, rule := e.quotedService(k, now)
-	if service == nil || p.DstAddr() != k.Dst {
+	to := e.quotedService(k, now)
+	service := to.service
+	if !to.serves || p.DstAddr() != k.Dst {
 		return e.icmpReply(p, now)
 	}
 	known := k
@@ -112,7 +116,7 @@ func (e *Engine) icmpError(p *packet.Packet, now time.Duration) (Decision, flow.
 		known.Src, known.Dst = [16]byte{}, [16]byte{}
 	}
 	d := e.aboutFlow(service, known, now)
-	d.Rule = rule
+	d.Rule = to.rule
 	return d, k
 }
 
@@ -152,16 +156,16 @@ func (e *Engine) aboutFlow(service *lb.Service, k flow.Key, now time.Duration) D
 // quotedService finds the service of the flow that an ICMP error is about. Of the fields that flow rules compare in the
 // client's packets, a quoted reply contains only the ports. Therefore an existing entry, which knows the service, decides
 // first.
-func (e *Engine) quotedService(k flow.Key, now time.Duration) (*lb.Service, *lb.FlowRule) {
+func (e *Engine) quotedService(k flow.Key, now time.Duration) found {
 	if isEcho(k.Proto) {
 		return e.pinged(k)
 	}
 	if len(e.snapshot.Rules) > 0 {
 		if en := e.flows.Get(k, now); en != nil && en.record.backend != nil {
-			return en.record.backend.Service, nil
+			return found{en.record.backend.Service, nil, true}
 		}
 		if e.lent != nil {
-			return e.lent.Service, nil
+			return found{e.lent.Service, nil, true}
 		}
 	}
 	header := [4]byte{byte(k.SrcPort >> 8), byte(k.SrcPort), byte(k.DstPort >> 8), byte(k.DstPort)}

@@ -56,13 +56,16 @@ func (e *Engine) transport(p *packet.Packet, now time.Duration) (Decision, flow.
 	if len(e.snapshot.Rules) > 0 {
 		header = e.inner(p, &k)
 	}
-	service, rule := e.service(&k, header)
-	if service == nil {
+	to := e.service(&k, header)
+	switch {
+	case to.service == nil:
 		return e.reply(k, p.TCPFlags, now)
+	case !to.serves:
+		return verdict(lb.ReasonSourceRefused, to.service, nil), k
 	}
-	d := e.steer(service, k, p.PayloadBytes(), p.TCPFlags, now)
-	if rule != nil {
-		d.Rule = rule
+	d := e.steer(to.service, k, p.PayloadBytes(), p.TCPFlags, now)
+	if to.rule != nil {
+		d.Rule = to.rule
 	}
 	return d, k
 }
@@ -71,13 +74,16 @@ func (e *Engine) transport(p *packet.Packet, now time.Duration) (Decision, flow.
 // a user-space data path received: k is client > VIP. Source and Destination of
 // the Decision are for its sockets.
 func (e *Engine) Datagram(k flow.Key, payload []byte, now time.Duration) Decision {
-	service, rule := e.service(&k, nil)
-	if service == nil {
+	to := e.service(&k, nil)
+	switch {
+	case to.service == nil:
 		return e.count(verdict(lb.ReasonNotService, nil, nil), len(payload))
+	case !to.serves:
+		return e.count(verdict(lb.ReasonSourceRefused, to.service, nil), len(payload))
 	}
-	d := e.steer(service, k, payload, packet.ACK, now)
-	if rule != nil {
-		d.Rule = rule
+	d := e.steer(to.service, k, payload, packet.ACK, now)
+	if to.rule != nil {
+		d.Rule = to.rule
 	}
 	return e.count(d, len(payload))
 }
@@ -85,8 +91,9 @@ func (e *Engine) Datagram(k flow.Key, payload []byte, now time.Duration) Decisio
 // NamesOwner reports whether a datagram's connection id names an owner that is alive, so that a data path with a table of
 // its own can make room for it.
 func (e *Engine) NamesOwner(k flow.Key, payload []byte) bool {
-	service, _ := e.service(&k, nil)
-	if service == nil || service.CID == nil || service.Down {
+	to := e.service(&k, nil)
+	service := to.service
+	if !to.serves || service.CID == nil || service.Down {
 		return false
 	}
 	layout, id, _ := service.CID.Find(payload)

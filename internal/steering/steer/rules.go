@@ -40,22 +40,31 @@ func (e *Engine) quoted(p *packet.Packet) flow.Key {
 	return k
 }
 
+// found is the service of a packet, the flow rule that chose it, and whether the service serves the client.
+type found struct {
+	service *lb.Service
+	rule    *lb.FlowRule
+	serves  bool
+}
+
 // service finds the service of a flow with ports: by flow rule, else by VIP.
-func (e *Engine) service(k *flow.Key, header []byte) (*lb.Service, *lb.FlowRule) {
+func (e *Engine) service(k *flow.Key, header []byte) found {
 	if len(e.snapshot.Rules) > 0 {
 		if rule := e.snapshot.Match(*k, lb.ClassOf(k.Proto), header); rule != nil {
-			return rule.Service, rule
+			return found{rule.Service, rule, true}
 		}
 	}
-	return e.snapshot.Lookup(k.Proto, k.Dst, k.DstPort), nil
+	service, serves := e.snapshot.Lookup(k.Proto, k.Src, k.Dst, k.DstPort)
+	return found{service, nil, serves}
 }
 
 // pinged finds the service of a ping.
-func (e *Engine) pinged(k flow.Key) (*lb.Service, *lb.FlowRule) {
+func (e *Engine) pinged(k flow.Key) found {
 	if rule := e.snapshot.Match(k, lb.ClassEcho, nil); rule != nil {
-		return rule.Service, rule
+		return found{rule.Service, rule, true}
 	}
-	return e.snapshot.LookupAddress(k.Dst), nil
+	service, serves := e.snapshot.LookupAddress(k.Src, k.Dst)
+	return found{service, nil, serves}
 }
 
 // portless steers protocols without ports, and ICMP that is neither ping nor error: a flow rule may match them by addresses.

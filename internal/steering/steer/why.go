@@ -30,6 +30,9 @@ func (e *Engine) Why(p *packet.Packet, d Decision) []string {
 		say("service %s: mode %s, affinity %s", d.Service.Name, d.Service.Mode, d.Service.Affinity)
 		if vip, ok := e.matched(d.Service, k); ok && !p.Later && d.Rule == nil {
 			say("its VIP %s is the most specific that matches", vip)
+			if prefix := sourceOf(d.Service, k); prefix != "" && d.Reason != lb.ReasonSourceRefused {
+				say("its sources have %s, the longest prefix of the services of this VIP with the client", prefix)
+			}
 		}
 	}
 	if text := e.because(p, k, d); text != "" {
@@ -98,12 +101,14 @@ func (e *Engine) because(p *packet.Packet, k flow.Key, d Decision) string {
 	case lb.ReasonMalformed:
 		return "its headers lie about lengths or are cut short: dropped"
 	}
-	return becauseAnswered(d)
+	return becauseClient(k, d)
 }
 
-// becauseAnswered explains decisions about pings that the balancer answers itself.
-func becauseAnswered(d Decision) string {
+// becauseClient explains decisions about clients that are not served, and about pings that the balancer answers itself.
+func becauseClient(k flow.Key, d Decision) string {
 	switch d.Reason {
+	case lb.ReasonSourceRefused:
+		return fmt.Sprintf("no service of this VIP has the client %s among its sources: dropped", k.Source().Addr())
 	case lb.ReasonEchoAnswered:
 		return "a ping of a service with ping: balancer: the balancer answers it; with the data paths nfqueue and udp the kernel does, if it has the address"
 	case lb.ReasonEchoRefused:
@@ -160,6 +165,10 @@ func (e *Engine) slot(service *lb.Service, k flow.Key) string {
 	switch {
 	case service.Affinity == lb.BySource:
 		what = "its source address"
+	case service.Affinity == lb.NoSourcePort:
+		what = "the flow without its source port"
+	case service.Affinity == lb.DestinationPort:
+		what = "its destination"
 	case k.Proto == flow.ProtoSCTP && service.SCTPHash == lb.SCTPPorts:
 		what = "its ports"
 	}
@@ -182,6 +191,20 @@ func (e *Engine) matched(service *lb.Service, k flow.Key) (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// sourceOf returns the longest prefix of the service's sources that has the client of a flow, written out.
+func sourceOf(service *lb.Service, k flow.Key) string {
+	client, best := k.Source().Addr(), netip.Prefix{}
+	for _, p := range service.Sources {
+		if p.Contains(client) && (!best.IsValid() || p.Bits() > best.Bits()) {
+			best = p
+		}
+	}
+	if !best.IsValid() {
+		return ""
+	}
+	return best.String()
 }
 
 // leaves explains how the packet travels on.

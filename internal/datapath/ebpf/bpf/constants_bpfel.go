@@ -17,6 +17,8 @@ const (
 	ServiceMoreOwners  = 1            // SERVICE_MORE_OWNERS
 	ServiceAnswers     = 2            // SERVICE_ANSWERS
 	RateEchoes         = 2051         // RATE_ECHOES
+	ClientPrefixes     = 65536        // CLIENT_PREFIXES
+	ClientRefused      = 65536        // CLIENT_REFUSED
 	NoSlot             = 65535        // NO_SLOT
 	SlotDrop           = 65534        // SLOT_DROP
 	SlotReject         = 65533        // SLOT_REJECT

@@ -69,6 +69,7 @@ MAP(ARRAY, generations, __u32, struct generation, 2, BPF_F_MMAPABLE);
 MAP(ARRAY, vips, __u32, struct vip, 1, BPF_F_MMAPABLE);
 MAP(HASH, vports, struct vport_key, __u16, 16384, BPF_F_NO_PREALLOC);
 MAP(HASH, vranges, struct vip_ranges_key, struct vip_ranges, 4096, BPF_F_NO_PREALLOC);
+MAP(LPM_TRIE, clients, struct client_prefix, __u32, CLIENT_PREFIXES, BPF_F_NO_PREALLOC);
 MAP(ARRAY, services, __u32, struct service, 2 * MAX_SERVICES, BPF_F_MMAPABLE);
 MAP(ARRAY, backends, __u32, struct backend, 2 * MAX_BACKENDS, BPF_F_MMAPABLE);
 MAP(ARRAY, maglev, __u32, struct slot_line, 1, BPF_F_MMAPABLE);

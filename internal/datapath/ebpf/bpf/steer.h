@@ -22,6 +22,10 @@ static __always_inline __u64 steering_hash(const struct service *service, const 
 		form[3] = w[3];
 		form[4] = key_end(&p->key);
 	}
+	if (service->affinity > AFFINITY_CID)
+		form[4] &= ~0xffffull; /* the source port */
+	if (service->affinity == AFFINITY_DESTINATION_PORT)
+		form[0] = form[1] = 0;
 	return tier_hash(p, form);
 }
 
@@ -389,7 +393,9 @@ __noinline int steer_echo(struct pkt *p)
 	if (!covered)
 		return REASON_NOT_SERVICE;
 	p->service = covered;
-	service = service_at(p, covered);
+	if (covered >= MAX_SERVICES && !client_served(p))
+		return REASON_SOURCE_REFUSED;
+	service = service_at(p, p->service);
 	if (!service)
 		return REASON_NOT_SERVICE;
 	if (service->down)
@@ -444,6 +450,11 @@ __noinline int steer_error(struct pkt *p)
 	direct = same_address(p->dst, p->key.dst);
 	found = vip_lookup((const struct addr *)p->key.dst, p->active, p->key.proto, p->key.dport);
 	id = is_echo(p->key.proto) ? VIP_COVERED(found) : VIP_SERVICE(found);
+	if (direct && id >= MAX_SERVICES) {
+		p->service = id;
+		id = client_served(p) ? p->service : 0;
+		p->service = 0;
+	}
 	if (!id || !direct)
 		return direct && reply_find(p) ? REASON_ICMP_REPLY : error_unknown(p);
 	p->service = id;
@@ -485,8 +496,12 @@ static __always_inline int steer_transport(ctx_t *ctx, struct pkt *p)
 	const struct service *service;
 
 	p->service = VIP_SERVICE(vip_of(p));
-	if (!p->service)
-		return steer_answer(p, reply_find_here(p));
+	if ((__u32)p->service - 1 >= MAX_SERVICES - 1) {
+		if (!p->service)
+			return steer_answer(p, reply_find_here(p));
+		if (!client_served(p))
+			return REASON_SOURCE_REFUSED;
+	}
 	service = service_at(p, p->service);
 	if (!service)
 		return REASON_NOT_SERVICE;

@@ -20,6 +20,7 @@ const (
 	TCXMapBackends          = "backends"
 	TCXMapChecked           = "checked"
 	TCXMapClientHops        = "client_hops"
+	TCXMapClients           = "clients"
 	TCXMapControls          = "controls"
 	TCXMapEvents            = "events"
 	TCXMapEvictionCounts    = "eviction_counts"
@@ -109,6 +110,7 @@ type TCXMapSpecs struct {
 	Backends          *ebpf.MapSpec `ebpf:"backends"`
 	Checked           *ebpf.MapSpec `ebpf:"checked"`
 	ClientHops        *ebpf.MapSpec `ebpf:"client_hops"`
+	Clients           *ebpf.MapSpec `ebpf:"clients"`
 	Controls          *ebpf.MapSpec `ebpf:"controls"`
 	Events            *ebpf.MapSpec `ebpf:"events"`
 	EvictionCounts    *ebpf.MapSpec `ebpf:"eviction_counts"`
@@ -172,6 +174,7 @@ type TCXMaps struct {
 	Backends          *ebpf.Map `ebpf:"backends"`
 	Checked           *ebpf.Map `ebpf:"checked"`
 	ClientHops        *ebpf.Map `ebpf:"client_hops"`
+	Clients           *ebpf.Map `ebpf:"clients"`
 	Controls          *ebpf.Map `ebpf:"controls"`
 	Events            *ebpf.Map `ebpf:"events"`
 	EvictionCounts    *ebpf.Map `ebpf:"eviction_counts"`
@@ -210,6 +213,7 @@ func (m *TCXMaps) Close() error {
 		m.Backends,
 		m.Checked,
 		m.ClientHops,
+		m.Clients,
 		m.Controls,
 		m.Events,
 		m.EvictionCounts,

@@ -55,12 +55,14 @@ enum reason {
 	REASON_SHARE_REFUSED,
 	REASON_ECHO_REFUSED,
 	REASON_ECHO_RATE,
+	REASON_SOURCE_REFUSED,
 	REASON_END,
 };
 
 enum limits {
 	MAX_SERVICES = 2048,   /* stable service numbers, from 1; 0 is no service */
 	MAX_BACKENDS = 1 << 16, /* slots */
+	CLIENT_PREFIXES = 1 << 16, /* of both generations */
 	MAX_LENGTHS = 24,      /* distinct prefix lengths of VIPs */
 	MAX_PROBE = 8,         /* elements that an address may be away from its home in vips */
 	VIP_SHIFT = 49,        /* of the hash of vips: an address's last byte moves its highest bits only */
@@ -82,7 +84,7 @@ enum limits {
 
 enum mode { MODE_NAT, MODE_L2DSR, MODE_L3DSR, MODE_MARK };
 enum tunnel { TUNNEL_NONE, TUNNEL_IPIP, TUNNEL_GUE };
-enum affinity { AFFINITY_FLOW, AFFINITY_SOURCE, AFFINITY_CID };
+enum affinity { AFFINITY_FLOW, AFFINITY_SOURCE, AFFINITY_CID, AFFINITY_NO_SOURCE_PORT, AFFINITY_DESTINATION_PORT };
 enum state { STATE_UP, STATE_DRAINING, STATE_DOWN };
 
 struct flow_key {
@@ -184,17 +186,27 @@ _Static_assert(sizeof(struct backend) == 64, "one cache line");
 
 struct vip_port {
 	__u16 first, last; /* host order */
-	__u16 service;     /* stable number */
+	__u16 service;     /* stable number, or from MAX_SERVICES on number of a set of clients */
 	__u8 proto;
 	__u8 pad;
 };
+
+/* Clients of VIPs that several services share (lb.Clients). Each set has the prefixes of
+ * both families, the shortest one with what all other clients get. */
+struct client_prefix {
+	__u32 bits;    /* of set and address */
+	__u32 set;     /* number << 1, 1 for IPv6; the lowest bit of the number is the generation's */
+	__u32 addr[4];
+};
+
+enum { CLIENT_REFUSED = 1 << 16 }; /* with the number of the service that counts the packet */
 
 /* One VIP prefix; open addressing. */
 struct vip {
 	__u32 addr[4];
 	__u8 bits;     /* prefix length + 1; 0: free element */
 	__u8 ports;    /* used in port[] */
-	__u16 echo;    /* the service that answers for the address as such */
+	__u16 echo;    /* the service that answers for the address as such; as in vip_port */
 	__u32 more;    /* number of this prefix in vports and vranges; 0: nothing there */
 	struct vip_port port[VIP_PORTS];
 };

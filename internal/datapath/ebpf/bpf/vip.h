@@ -170,6 +170,22 @@ __noinline __u32 vip_lookup(const struct addr *to, __u32 active, __u32 proto, __
 	return found;
 }
 
+/* Puts the service of the packet's client in the place of the set of clients that its VIP
+ * has in p->service. False: no service serves it, and this one counts the packet. */
+__noinline int client_served(struct pkt *p)
+{
+	struct client_prefix key = {.bits = 32 + 128};
+	const __u32 *found;
+
+	if (!p)
+		return 0;
+	key.set = (__u32)p->service << 1 | (p->version == 6);
+	__builtin_memcpy(key.addr, p->key.src, 16);
+	found = bpf_map_lookup_elem(&clients, &key);
+	p->service = found ? *found : 0;
+	return found && !(*found & CLIENT_REFUSED);
+}
+
 static __always_inline __u32 vip_covers(const struct pkt *p, const __u32 addr[4])
 {
 	return VIP_COVERED(vip_lookup((const struct addr *)addr, p->active, 0, 0));

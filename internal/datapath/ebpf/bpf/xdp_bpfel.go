@@ -338,6 +338,7 @@ const (
 	MapBackends          = "backends"
 	MapChecked           = "checked"
 	MapClientHops        = "client_hops"
+	MapClients           = "clients"
 	MapControls          = "controls"
 	MapEvents            = "events"
 	MapEvictionCounts    = "eviction_counts"
@@ -427,6 +428,7 @@ type MapSpecs struct {
 	Backends          *ebpf.MapSpec `ebpf:"backends"`
 	Checked           *ebpf.MapSpec `ebpf:"checked"`
 	ClientHops        *ebpf.MapSpec `ebpf:"client_hops"`
+	Clients           *ebpf.MapSpec `ebpf:"clients"`
 	Controls          *ebpf.MapSpec `ebpf:"controls"`
 	Events            *ebpf.MapSpec `ebpf:"events"`
 	EvictionCounts    *ebpf.MapSpec `ebpf:"eviction_counts"`
@@ -490,6 +492,7 @@ type Maps struct {
 	Backends          *ebpf.Map `ebpf:"backends"`
 	Checked           *ebpf.Map `ebpf:"checked"`
 	ClientHops        *ebpf.Map `ebpf:"client_hops"`
+	Clients           *ebpf.Map `ebpf:"clients"`
 	Controls          *ebpf.Map `ebpf:"controls"`
 	Events            *ebpf.Map `ebpf:"events"`
 	EvictionCounts    *ebpf.Map `ebpf:"eviction_counts"`
@@ -528,6 +531,7 @@ func (m *Maps) Close() error {
 		m.Backends,
 		m.Checked,
 		m.ClientHops,
+		m.Clients,
 		m.Controls,
 		m.Events,
 		m.EvictionCounts,

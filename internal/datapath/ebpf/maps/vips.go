@@ -1,6 +1,7 @@
 package maps
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -16,31 +17,58 @@ type VIPs struct {
 	Records    map[uint32]bpf.Vip // by index in its half of the map
 	Ports      map[bpf.VportKey]uint16
 	Ranges     map[bpf.VipRangesKey]bpf.VipRanges
+	Clients    map[bpf.ClientPrefix]uint32 // of VIPs that several services share
+
+	sets map[string]uint16 // numbers of sets of clients, by the services that divide them
 }
 
 // prefixPorts is what one prefix has.
 type prefixPorts struct {
-	prefix netip.Prefix
-	echo   uint16
-	ports  []bpf.VipPort
+	prefix   netip.Prefix
+	services []*lb.Service
+	ports    []sharedPort
+}
+
+// sharedPort is a port or range, and the services that divide its clients.
+type sharedPort struct {
+	bpf.VipPort
+	services []*lb.Service
+}
+
+// enter adds a VIP of the prefix.
+func (p *prefixPorts) enter(vip lb.VIP, service *lb.Service) {
+	if !slices.Contains(p.services, service) {
+		p.services = append(p.services, service)
+	}
+	port := bpf.VipPort{First: vip.First, Last: vip.Last, Proto: vip.Protocol}
+	at := slices.IndexFunc(p.ports, func(other sharedPort) bool { return other.VipPort == port })
+	if at < 0 {
+		p.ports = append(p.ports, sharedPort{port, []*lb.Service{service}})
+		return
+	}
+	p.ports[at].services = append(p.ports[at].services, service)
 }
 
 // IndexVIPs indexes the VIPs of a snapshot. number gives a service its stable
 // number; lastSet is the last number given to a prefix with many ports, and is
-// advanced. mult are the factors of the hash to begin with; zero: random ones.
-func IndexVIPs(s *lb.Snapshot, number func(*lb.Service) uint16, size int, lastSet *uint32, mult [3]uint64) (*VIPs, error) {
-	t := &VIPs{Ports: map[bpf.VportKey]uint16{}, Ranges: map[bpf.VipRangesKey]bpf.VipRanges{}}
+// advanced. mult are the factors of the hash to begin with; zero: random ones. The lowest bit of generation is in the numbers
+// of sets of clients.
+func IndexVIPs(s *lb.Snapshot, number func(*lb.Service) uint16, size int, generation uint32, lastSet *uint32, mult [3]uint64) (*VIPs, error) {
+	t := &VIPs{
+		Ports: map[bpf.VportKey]uint16{}, Ranges: map[bpf.VipRangesKey]bpf.VipRanges{},
+		Clients: map[bpf.ClientPrefix]uint32{}, sets: map[string]uint16{},
+	}
 	prefixes := map[netip.Prefix]*prefixPorts{}
 	var order []*prefixPorts
 	for _, service := range s.Services {
 		for _, vip := range service.VIPs {
 			p := prefixes[vip.Prefix]
 			if p == nil {
-				p = &prefixPorts{prefix: vip.Prefix, echo: number(service)}
+				p = &prefixPorts{prefix: vip.Prefix}
 				prefixes[vip.Prefix] = p
 				order = append(order, p)
 			}
-			p.ports = append(p.ports, bpf.VipPort{First: vip.First, Last: vip.Last, Service: number(service), Proto: vip.Protocol})
+			p.enter(vip, service)
 		}
 	}
 	if err := t.lengths(order); err != nil {
@@ -49,9 +77,12 @@ func IndexVIPs(s *lb.Snapshot, number func(*lb.Service) uint16, size int, lastSe
 	records := make([]bpf.Vip, len(order))
 	for i, p := range order {
 		var err error
-		if records[i], err = t.record(p, lastSet); err != nil {
+		if records[i], err = t.record(p, number, generation&1, lastSet); err != nil {
 			return nil, err
 		}
+	}
+	if len(t.Clients) > bpf.ClientPrefixes/2 {
+		return nil, fmt.Errorf("the sources of services that share VIPs are %d prefixes, counted once for each set of services; the kernel data path holds %d", len(t.Clients), bpf.ClientPrefixes/2)
 	}
 	// A random hash until no one is too far from its home; at the load that
 	// Compile allows, the first one nearly always does.
@@ -92,16 +123,21 @@ func (t *VIPs) lengths(order []*prefixPorts) error {
 
 // record makes a prefix's line: exact ports before ranges, narrow ranges before
 // wide ones, and what does not fit into the maps for more.
-func (t *VIPs) record(p *prefixPorts, lastSet *uint32) (bpf.Vip, error) {
-	slices.SortStableFunc(p.ports, func(a, b bpf.VipPort) int { return int(a.Last-a.First) - int(b.Last-b.First) })
-	v := bpf.Vip{Addr: AddressWords(p.prefix.Addr()), Bits: uint8(PrefixBits(p.prefix) + 1), Echo: p.echo}
-	if len(p.ports) <= bpf.VipPorts {
-		v.Ports = uint8(copy(v.Port[:], p.ports))
+func (t *VIPs) record(p *prefixPorts, number func(*lb.Service) uint16, generation uint32, lastSet *uint32) (bpf.Vip, error) {
+	slices.SortStableFunc(p.ports, func(a, b sharedPort) int { return int(a.Last-a.First) - int(b.Last-b.First) })
+	v := bpf.Vip{Addr: AddressWords(p.prefix.Addr()), Bits: uint8(PrefixBits(p.prefix) + 1), Echo: t.served(p.services, number, generation)}
+	ports := make([]bpf.VipPort, len(p.ports))
+	for i, port := range p.ports {
+		ports[i] = port.VipPort
+		ports[i].Service = t.served(port.services, number, generation)
+	}
+	if len(ports) <= bpf.VipPorts {
+		v.Ports = uint8(copy(v.Port[:], ports))
 		return v, nil
 	}
 	*lastSet++
 	v.More = *lastSet
-	for _, port := range p.ports {
+	for _, port := range ports {
 		if port.First == port.Last {
 			t.Ports[bpf.VportKey{Vip: v.More, Port: port.First, Proto: port.Proto}] = port.Service
 			continue
@@ -116,6 +152,41 @@ func (t *VIPs) record(p *prefixPorts, lastSet *uint32) (bpf.Vip, error) {
 		t.Ranges[key] = r
 	}
 	return v, nil
+}
+
+// served returns the number of the service that serves all clients, or the number of the set of clients that these services divide.
+func (t *VIPs) served(services []*lb.Service, number func(*lb.Service) uint16, generation uint32) uint16 {
+	clients := lb.ClientsOf(services)
+	if clients == nil {
+		return number(services[0])
+	}
+	var key []byte
+	for _, service := range services {
+		key = binary.LittleEndian.AppendUint16(key, number(service))
+	}
+	if set, ok := t.sets[string(key)]; ok {
+		return set
+	}
+	set := uint16(bpf.MaxServices + 2*len(t.sets) + int(generation))
+	t.sets[string(key)] = set
+	prefix := func(p netip.Prefix) bpf.ClientPrefix {
+		k := bpf.ClientPrefix{Bits: uint32(32 + PrefixBits(p)), Set: uint32(set) << 1, Addr: AddressWords(p.Addr())}
+		if p.Addr().Is6() {
+			k.Set |= 1
+		}
+		return k
+	}
+	rest := uint32(number(clients.Rest))
+	if clients.Refused {
+		rest |= bpf.ClientRefused
+	}
+	for _, all := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		t.Clients[prefix(netip.PrefixFrom(all, 0))] = rest
+	}
+	for _, p := range clients.Prefixes {
+		t.Clients[prefix(p.Prefix)] = uint32(number(p.Service))
+	}
+	return set
 }
 
 // home is the hash of a prefix, as vip_search computes it.

@@ -69,7 +69,7 @@ func TestVIPTableFindsWhatTheSnapshotFinds(t *testing.T) {
 	}
 	var more uint32
 	const places = 1024
-	table, err := IndexVIPs(snapshot, func(s *lb.Service) uint16 { return uint16(s.Index + 1) }, places, &more, [3]uint64{})
+	table, err := IndexVIPs(snapshot, func(s *lb.Service) uint16 { return uint16(s.Index + 1) }, places, 0, &more, [3]uint64{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +115,7 @@ func TestVIPTableHoldsNeighbours(t *testing.T) {
 			}
 			var more uint32
 			places := SizesFor(snapshot.Limits).VIPs
-			table, err := IndexVIPs(snapshot, func(*lb.Service) uint16 { return 7 }, places, &more, [3]uint64{})
+			table, err := IndexVIPs(snapshot, func(*lb.Service) uint16 { return 7 }, places, 0, &more, [3]uint64{})
 			if err != nil {
 				t.Fatal(err)
 			}
