@@ -95,7 +95,10 @@ func (c *compiler) sources(path string, spec *ServiceSpec, service *Service) (er
 // shares returns the error of a VIP that two services have, if they do not divide its clients.
 func (c *compiler) shares(path string, service *Service, taken *takenRange) error {
 	other := taken.service
-	if other == service || len(service.Sources) == 0 && len(other.Sources) == 0 {
+	if other == service {
+		return wrong(path, "give each VIP to one service", "the same address, protocol and port as %s", taken.path)
+	}
+	if len(service.Sources) == 0 && len(other.Sources) == 0 {
 		return wrong(path, "give each VIP to one service, or the services different sources", "the same address, protocol and port as %s", taken.path)
 	}
 	for _, p := range service.Sources {

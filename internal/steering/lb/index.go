@@ -172,7 +172,7 @@ type owners struct {
 // maxDense is the greatest owner id that is looked up directly (16-bit ids: 256 KiB per service at most).
 const maxDense = 1<<16 - 1
 
-func (o *shareds) find(id uint32) (int32, bool) {
+func (o *owners) find(id uint32) (int32, bool) {
 	if int64(id) < int64(len(o.dense)) {
 		i := o.dense[id]
 		return i, i >= 0
@@ -185,11 +185,11 @@ func (o *shareds) find(id uint32) (int32, bool) {
 }
 
 // ownerTables are the tables of a service's layouts; layouts of equal content share one.
-func ownerTables(service *Service) []*shareds {
+func ownerTables(service *Service) []*owners {
 	if service.CID == nil {
 		return nil
 	}
-	tables := make([]*shareds, len(service.CID.Layouts))
+	tables := make([]*owners, len(service.CID.Layouts))
 	for layout := range tables {
 		if like := service.OwnersLike(layout); like < layout {
 			tables[layout] = tables[like]
@@ -200,7 +200,7 @@ func ownerTables(service *Service) []*shareds {
 	return tables
 }
 
-func newOwners(backends []*Backend, layout int) *shareds {
+func newOwners(backends []*Backend, layout int) *owners {
 	o := &owners{}
 	type pair struct {
 		id    uint32

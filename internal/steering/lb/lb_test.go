@@ -99,7 +99,7 @@ func TestMostSpecificVIPWins(t *testing.T) {
 		{TCP, "10.0.0.1", 53, ""}, // ::/0 is not for IPv4
 	} {
 		got := ""
-		if s := snapshot.Lookup(c.protocol, flow.Address(netip.MustParseAddr(c.address)), c.port); s != nil {
+		if s, _ := snapshot.Lookup(c.protocol, [16]byte{}, flow.Address(netip.MustParseAddr(c.address)), c.port); s != nil {
 			got = s.Name
 		}
 		if got != c.want {
@@ -109,7 +109,7 @@ func TestMostSpecificVIPWins(t *testing.T) {
 	if !snapshot.HasAddress(flow.Address(netip.MustParseAddr("8.8.8.8"))) {
 		t.Error("0.0.0.0/0 does not cover 8.8.8.8")
 	}
-	if s := snapshot.LookupAddress(flow.Address(netip.MustParseAddr("192.0.2.1"))); s == nil || s.Name != "host" {
+	if s, _ := snapshot.LookupAddress([16]byte{}, flow.Address(netip.MustParseAddr("192.0.2.1"))); s == nil || s.Name != "host" {
 		t.Errorf("the address 192.0.2.1 belongs to %v", s)
 	}
 }
@@ -118,7 +118,9 @@ func TestMostSpecificVIPWins(t *testing.T) {
 func TestIPv6PrefixesAreNotForIPv4(t *testing.T) {
 	snapshot := compile(t, Spec{Services: []ServiceSpec{service("six", vip("::/0", "udp", "any"))}}, nil)
 	four := flow.Address(netip.MustParseAddr("10.0.0.1"))
-	if snapshot.Lookup(UDP, four, 53) != nil || snapshot.HasAddress(four) || snapshot.LookupAddress(four) != nil {
+	service, _ := snapshot.Lookup(UDP, four, four, 53)
+	pinged, _ := snapshot.LookupAddress(four, four)
+	if service != nil || snapshot.HasAddress(four) || pinged != nil {
 		t.Error("::/0 matched 10.0.0.1")
 	}
 }
@@ -520,7 +522,7 @@ func TestHotPathAllocatesNothing(t *testing.T) {
 	address := flow.Address(netip.MustParseAddr("192.0.2.1"))
 	var hash uint64
 	if n := testing.AllocsPerRun(100, func() {
-		s := snapshot.Lookup(UDP, address, 50)
+		s, _ := snapshot.Lookup(UDP, address, address, 50)
 		hash++
 		s.Select(hash)
 		s.Owner(-1, 3)

@@ -60,7 +60,7 @@ func TestVIPRanges(t *testing.T) {
 					name = "1"
 				}
 				got := ""
-				if s := snapshot.Lookup(UDP, flow.Address(netip.MustParseAddr("192.0.2.1")), port); s != nil {
+				if s, _ := snapshot.Lookup(UDP, [16]byte{}, flow.Address(netip.MustParseAddr("192.0.2.1")), port); s != nil {
 					got = s.Name
 				}
 				if got != name {

@@ -24,7 +24,7 @@ func TestWords(t *testing.T) {
 	}{
 		{"nat l2dsr l3dsr mark", func(n uint8) text { return ptr(Mode(n)) }},
 		{". ipip gue", func(n uint8) text { return ptr(Tunnel(n)) }},
-		{"flow source cid", func(n uint8) text { return ptr(Affinity(n)) }},
+		{"flow source cid no_source_port destination_port", func(n uint8) text { return ptr(Affinity(n)) }},
 		{"up draining down", func(n uint8) text { return ptr(State(n)) }},
 		{". tcp udp http coap_ping stun_binding", func(n uint8) text { return ptr(Probe(n)) }},
 		{"siphash nfqlb", func(n uint8) text { return ptr(Hash(n)) }},

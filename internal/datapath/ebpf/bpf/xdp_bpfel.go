@@ -63,6 +63,13 @@ type ClientHop struct {
 	Pad   uint64
 }
 
+type ClientPrefix struct {
+	_    structs.HostLayout
+	Bits uint32
+	Set  uint32
+	Addr [4]uint32
+}
+
 type Control struct {
 	_       structs.HostLayout
 	Active  uint32

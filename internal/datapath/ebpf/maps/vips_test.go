@@ -80,7 +80,7 @@ func TestVIPTableFindsWhatTheSnapshotFinds(t *testing.T) {
 		address := flow.Address(netip.AddrFrom4([4]byte{10, byte(r.IntN(5)), byte(r.IntN(7)), byte(r.IntN(4))}))
 		port := uint16(r.IntN(24100))
 		var want uint16
-		if s := snapshot.Lookup(lb.UDP, address, port); s != nil {
+		if s, _ := snapshot.Lookup(lb.UDP, address, address, port); s != nil {
 			want = uint16(s.Index + 1)
 		}
 		if got := table.lookup(places, address, lb.UDP, port); got != want {
