@@ -19,7 +19,7 @@ func BenchmarkLookup(b *testing.B) {
 	b.ReportAllocs()
 	hash := uint64(1)
 	for b.Loop() {
-		s , _ := snapshot.Lookup(UDP, address, address, 5684)
+		s, _ := snapshot.Lookup(UDP, address, address, 5684)
 		hash = hash*6364136223846793005 + uint64(s.Select(hash).Index) + 1
 	}
 }
