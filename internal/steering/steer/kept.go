@@ -111,7 +111,9 @@ func (e *Engine) allows(k *flow.Key, service *lb.Service) bool {
 	case len(e.snapshot.Rules) > 0 || byPorts(service, k):
 		return true
 	case k.Proto == flow.ProtoICMP || k.Proto == flow.ProtoICMPv6:
-		return e.snapshot.LookupAddress(k.Dst) == service
+		to, serves := e.snapshot.LookupAddress(k.Src, k.Dst)
+		return serves && to == service
 	}
-	return e.snapshot.Lookup(k.Proto, k.Dst, k.DstPort) == service
+	to, serves := e.snapshot.Lookup(k.Proto, k.Src, k.Dst, k.DstPort)
+	return serves && to == service
 }
