@@ -37,6 +37,7 @@ export const packetReasons = {
   share_refused: ["drop", "The share of a backend with action drop or reject; with reject, the sender received a TCP reset, or an ICMP error, of which there are at most a thousand per second.", "A server for that backend: weir lb show."],
   echo_refused: ["drop", "A ping that the balancer does not answer (ping: balancer): a fragment, with IP options or extension headers, cut short, or from an address that no single host has.", "A smaller ping, ping -s."],
   echo_rate: ["drop", "A ping that the balancer would answer, beyond a thousand per second of one service.", "None; find who sends so many: weir lb trace."],
+  source_refused: ["drop", "The VIP has services, but none whose sources the client is in.", "Add its prefix to sources, if it should be served."],
   fault: ["drop", "A loss, size or order fault that the operator switched on.", "weir nat without faults."],
   not_dtls: ["drop", "The DTLS filter is on, and the datagram is no DTLS record.", "None; --dtls-filter is there for this."],
   unmatched: ["drop", "No flow rule and no VIP matches, and no_service_mark is -1.", "A VIP or a flow rule, if the packet should pass."],
