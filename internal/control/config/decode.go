@@ -146,8 +146,10 @@ func (d *decoder) decode(node ast.Node, to reflect.Value, path string, depth int
 	case *ast.NullNode, nil:
 		return d.fail(node, path, "there is no value; write %s or remove the key", describe(to.Type()))
 	}
-	if _, ok := d.document.at[path]; !d.plain && !ok {
-		d.document.at[path] = positionOf(node)
+	if !d.plain {
+		if _, ok := d.document.at[path]; !ok {
+			d.document.at[path] = positionOf(node)
+		}
 	}
 	if to.Kind() == reflect.Pointer {
 		to.Set(reflect.New(to.Type().Elem()))
@@ -179,22 +181,38 @@ func (d *decoder) pairs(node ast.Node, to reflect.Type, path string) ([]*ast.Map
 	default:
 		return nil, d.fail(node, path, "not a mapping; write %s", describe(to))
 	}
-	seen := make(map[string]int, len(values))
-	for _, pair := range values {
+	var few [fewKeys]string
+	keys := few[:0]
+	var seen map[string]int
+	if len(values) > fewKeys {
+		seen = make(map[string]int, len(values))
+	}
+	for i, pair := range values {
 		key, ok := keyText(pair)
 		if !ok {
 			return nil, d.fail(pair.Key, path, "the key is no plain word; write a name such as those in the examples")
 		}
-		if line, ok := seen[key]; ok {
-			d.keep(d.fail(pair.Key, d.join(path, key), "duplicate key, first on line %d; remove one of them", line))
+		first := slices.Index(keys, key)
+		if seen != nil {
+			first = seen[key] - 1
+		}
+		if first >= 0 {
+			d.keep(d.fail(pair.Key, d.join(path, key), "duplicate key, first on line %d; remove one of them", positionOf(values[first].Key).Line))
 		}
 		if len(key) > 256 {
 			return nil, d.fail(pair.Key, path, "a key of %d bytes; see the examples for the keys there are", len(key))
 		}
-		seen[key] = positionOf(pair.Key).Line
+		if seen != nil {
+			seen[key] = i + 1
+		} else {
+			keys = append(keys, key)
+		}
 	}
 	return values, nil
 }
+
+// fewKeys is up to how many keys are compared with each other, without a map of them: a large document has thousands of small mappings.
+const fewKeys = 16
 
 func (d *decoder) structure(node ast.Node, to reflect.Value, path string, depth int) error {
 	values, err := d.pairs(node, to.Type(), path)

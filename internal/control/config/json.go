@@ -14,7 +14,7 @@ const MaxJSONBytes = 8 << 20
 // parseJSON reads a document in JSON to the nodes that the parser of YAML makes of it. Of anything else, also of a mapping with too many
 // keys, it returns false: then it is read as YAML.
 func parseJSON(text []byte) (ast.Node, bool) {
-	p := jsonParser{text: text, line: 1}
+	p := jsonParser{text: text, line: 1, names: map[string]string{}}
 	if p.space(); p.at == len(text) || text[p.at] != '{' {
 		return nil, false
 	}
@@ -30,6 +30,32 @@ type jsonParser struct {
 	at    int
 	line  int // of at, from 1
 	begin int // where the line begins
+
+	names   map[string]string // of keys, which are few and repeated
+	base    ast.BaseNode      // of all nodes: nothing is written to it
+	tokens  block[placed]
+	strings block[ast.StringNode]
+	entries block[ast.MappingValueNode]
+}
+
+// placed is a token with its position.
+type placed struct {
+	token    token.Token
+	position token.Position
+}
+
+// block is values that are not used yet. They are allocated many at a time: a large document has hundreds of thousands.
+type block[T any] []T
+
+const blockSize = 128
+
+func (b *block[T]) next() *T {
+	if len(*b) == 0 {
+		*b = make([]T, blockSize)
+	}
+	value := &(*b)[0]
+	*b = (*b)[1:]
+	return value
 }
 
 func (p *jsonParser) space() {
@@ -54,7 +80,10 @@ func (p *jsonParser) next() byte {
 
 // token is one that begins at the present position.
 func (p *jsonParser) token(kind token.Type, value string) *token.Token {
-	return &token.Token{Type: kind, Value: value, Position: &token.Position{Line: p.line, Column: p.at - p.begin + 1}}
+	t := p.tokens.next()
+	t.position.Line, t.position.Column = p.line, p.at-p.begin+1
+	t.token.Type, t.token.Value, t.token.Position = kind, value, &t.position
+	return &t.token
 }
 
 // value reads one value; nil: it is not JSON, or nested too deep.
@@ -68,7 +97,7 @@ func (p *jsonParser) value(depth int) ast.Node {
 	case '[':
 		return p.sequence(depth)
 	case '"':
-		if s := p.string(); s != nil {
+		if s := p.string(false); s != nil {
 			return s
 		}
 		return nil
@@ -78,7 +107,7 @@ func (p *jsonParser) value(depth int) ast.Node {
 }
 
 func (p *jsonParser) mapping(depth int) ast.Node {
-	n := &ast.MappingNode{BaseNode: &ast.BaseNode{}, Start: p.token(token.MappingStartType, "{"), IsFlowStyle: true}
+	n := &ast.MappingNode{BaseNode: &p.base, Start: p.token(token.MappingStartType, "{"), IsFlowStyle: true}
 	p.at++
 	if p.next() == '}' {
 		p.at++
@@ -88,7 +117,7 @@ func (p *jsonParser) mapping(depth int) ast.Node {
 		if p.next() != '"' {
 			return nil
 		}
-		key := p.string()
+		key := p.string(true)
 		if key == nil || p.next() != ':' {
 			return nil
 		}
@@ -98,7 +127,9 @@ func (p *jsonParser) mapping(depth int) ast.Node {
 		if value == nil {
 			return nil
 		}
-		n.Values = append(n.Values, &ast.MappingValueNode{BaseNode: &ast.BaseNode{}, Start: colon, Key: key, Value: value})
+		entry := p.entries.next()
+		entry.BaseNode, entry.Start, entry.Key, entry.Value = &p.base, colon, key, value
+		n.Values = append(n.Values, entry)
 		switch p.next() {
 		case ',':
 			p.at++
@@ -113,7 +144,7 @@ func (p *jsonParser) mapping(depth int) ast.Node {
 }
 
 func (p *jsonParser) sequence(depth int) ast.Node {
-	n := &ast.SequenceNode{BaseNode: &ast.BaseNode{}, Start: p.token(token.SequenceStartType, "["), IsFlowStyle: true}
+	n := &ast.SequenceNode{BaseNode: &p.base, Start: p.token(token.SequenceStartType, "["), IsFlowStyle: true}
 	p.at++
 	if p.next() == ']' {
 		p.at++
@@ -137,7 +168,8 @@ func (p *jsonParser) sequence(depth int) ast.Node {
 	}
 }
 
-func (p *jsonParser) string() *ast.StringNode {
+// string reads a string, which may be a key; nil: it is not JSON.
+func (p *jsonParser) string(key bool) *ast.StringNode {
 	t := p.token(token.DoubleQuoteType, "")
 	from, escaped := p.at, false
 	for p.at++; ; p.at++ {
@@ -154,10 +186,29 @@ func (p *jsonParser) string() *ast.StringNode {
 	}
 	p.at++
 	quoted := p.text[from:p.at]
-	if t.Value = string(quoted[1 : len(quoted)-1]); !utf8.ValidString(t.Value) || escaped && json.Unmarshal(quoted, &t.Value) != nil {
+	if t.Value = p.content(quoted[1:len(quoted)-1], key); !utf8.ValidString(t.Value) || escaped && json.Unmarshal(quoted, &t.Value) != nil {
 		return nil
 	}
-	return &ast.StringNode{BaseNode: &ast.BaseNode{}, Token: t, Value: t.Value}
+	n := p.strings.next()
+	n.BaseNode, n.Token, n.Value = &p.base, t, t.Value
+	return n
+}
+
+// maxNames bounds the texts that are kept to be used again.
+const maxNames = 256
+
+// content is a part of the text as a string, which is used again if the same part is likely to come again.
+func (p *jsonParser) content(part []byte, again bool) string {
+	if !again {
+		return string(part)
+	}
+	name, ok := p.names[string(part)]
+	if !ok {
+		if name = string(part); len(p.names) < maxNames {
+			p.names[name] = name
+		}
+	}
+	return name
 }
 
 // word reads a number, true, false or null.
@@ -178,17 +229,17 @@ func (p *jsonParser) word() ast.Node {
 		return nil
 	}
 	var n ast.Node
-	switch t := p.token(kind, string(text)); {
+	switch t := p.token(kind, p.content(text, true)); {
 	case t.Value == "null":
 		t.Type = token.NullType
-		n = &ast.NullNode{BaseNode: &ast.BaseNode{}, Token: t}
+		n = &ast.NullNode{BaseNode: &p.base, Token: t}
 	case t.Value == "true" || t.Value == "false":
 		t.Type = token.BoolType
-		n = &ast.BoolNode{BaseNode: &ast.BaseNode{}, Token: t, Value: t.Value == "true"}
+		n = &ast.BoolNode{BaseNode: &p.base, Token: t, Value: t.Value == "true"}
 	case kind == token.FloatType:
-		n = &ast.FloatNode{BaseNode: &ast.BaseNode{}, Token: t}
+		n = &ast.FloatNode{BaseNode: &p.base, Token: t}
 	default:
-		n = &ast.IntegerNode{BaseNode: &ast.BaseNode{}, Token: t}
+		n = &ast.IntegerNode{BaseNode: &p.base, Token: t}
 	}
 	p.at = end
 	return n
