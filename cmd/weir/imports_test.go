@@ -146,7 +146,7 @@ func mayImport() map[string]may {
 		"../docs/openapi":             {},
 		"kube/discovery":              {ours: "api/v1", others: "github.com/gorilla/websocket"},
 		"kube/kubelab":                {ours: "privilege testbed/netlab testbed/programs", others: "k8s.io/api sigs.k8s.io/yaml"},
-		"kube/lookup":                 {ours: "kube/discovery", others: "k8s.io/api k8s.io/apimachinery k8s.io/client-go"},
+		"kube/lookup":                 {ours: "kube/discovery", others: "github.com/gorilla/websocket k8s.io/api k8s.io/apimachinery k8s.io/client-go"},
 		"kube/leases":                 {ours: "kube/pods", others: "k8s.io/api k8s.io/apimachinery k8s.io/client-go"},
 		"kube/iperf":                  {ours: "kube/discovery", others: "k8s.io/api k8s.io/apimachinery k8s.io/client-go"},
 		"kube/pods":                   {others: "k8s.io/api k8s.io/apimachinery k8s.io/client-go k8s.io/klog github.com/go-logr/logr"},

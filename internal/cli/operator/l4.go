@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/control/discovery"
 	"github.com/weir-lb/weir/internal/kube/l4"
 	"github.com/weir-lb/weir/internal/kube/operator"
 	"github.com/weir-lb/weir/internal/kube/publish"
@@ -28,6 +29,7 @@ type l4Flags struct {
 	hashKey  string
 
 	listen, cert, key, nodeToken string // of the config discovery service
+	advertise                    string
 }
 
 func (f *l4Flags) add(set *pflag.FlagSet) {
@@ -40,6 +42,7 @@ func (f *l4Flags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.cert, "lb-discovery-tls-cert", "", "PEM file with the certificate of --lb-discovery, and those of its authorities")
 	set.StringVar(&f.key, "lb-discovery-tls-key", "", "PEM file with its private key")
 	set.StringVar(&f.nodeToken, "lb-discovery-token-file", "", "file with the bearer token that load balancers must have (default none)")
+	set.StringVar(&f.advertise, "lb-discovery-advertise", "", "IP address at which the other operators reach the --lb-discovery of this one: then each of them serves, not the leader alone; with --leader-election-namespace and TLS")
 }
 
 func (f *l4Flags) controller(log *slog.Logger) (c operator.Controller, d *publish.Discovery, err error) {
@@ -64,8 +67,8 @@ func (f *l4Flags) controller(log *slog.Logger) (c operator.Controller, d *publis
 		}
 		o.Publisher = d
 		return l4.Controller(o), d, nil
-	case f.cert+f.key+f.nodeToken != "":
-		return c, nil, errors.New("--lb-discovery-tls-cert, --lb-discovery-tls-key and --lb-discovery-token-file are about --lb-discovery; give it too")
+	case f.cert+f.key+f.nodeToken+f.advertise != "":
+		return c, nil, errors.New("--lb-discovery-tls-cert, --lb-discovery-tls-key, --lb-discovery-token-file and --lb-discovery-advertise are about --lb-discovery; give it too")
 	case f.output != "":
 		balancer, err := f.client()
 		if err != nil {
@@ -93,7 +96,7 @@ func readHashKey(path string) (string, error) {
 }
 
 // discovery is the service that load balancers follow.
-func (f *l4Flags) discovery(log *slog.Logger) (*publish.Discovery, error) {
+func (f *l4Flags) discovery(log *slog.Logger) (d *publish.Discovery, err error) {
 	if _, _, err := net.SplitHostPort(f.listen); err != nil {
 		return nil, fmt.Errorf("--lb-discovery %q: write HOST:PORT or :PORT", f.listen)
 	}
@@ -103,7 +106,16 @@ func (f *l4Flags) discovery(log *slog.Logger) (*publish.Discovery, error) {
 	case (f.cert == "") != (f.key == ""):
 		return nil, errors.New("--lb-discovery-tls-cert and --lb-discovery-tls-key belong together; give both or none")
 	}
-	o := publish.DiscoveryOptions{Listen: f.listen, CertFile: f.cert, KeyFile: f.key, Log: log.With("scope", "l4")}
+	o := publish.DiscoveryOptions{Listen: f.listen, CertFile: f.cert, KeyFile: f.key, TokenFile: f.nodeToken, Log: log.With("scope", "l4")}
+	if f.advertise != "" {
+		if f.cert == "" {
+			return nil, errors.New("--lb-discovery-advertise without TLS: operators trust each other by their certificate; give --lb-discovery-tls-cert and --lb-discovery-tls-key")
+		}
+		if _, err := netip.ParseAddr(f.advertise); err != nil {
+			return nil, fmt.Errorf("--lb-discovery-advertise %q: write an IP address of this operator, such as that of its Pod", f.advertise)
+		}
+		o.Name = f.labels()[advertised]
+	}
 	if f.nodeToken == "" {
 		log.Warn("everyone who reaches --lb-discovery gets the configuration and may report it as applied; require a token with --lb-discovery-token-file", "address", f.listen)
 	} else {
@@ -112,11 +124,36 @@ func (f *l4Flags) discovery(log *slog.Logger) (*publish.Discovery, error) {
 			return nil, fmt.Errorf("--lb-discovery-token-file: %w", err)
 		}
 	}
-	d, err := publish.NewDiscovery(l4.Plane, o)
-	if err != nil {
+	if d, err = publish.NewDiscovery(l4.Plane, o); err != nil {
 		return nil, fmt.Errorf("--lb-discovery-tls-cert: %w", err)
 	}
 	return d, nil
+}
+
+// advertised is the label of the Lease with the leader's --lb-discovery-advertise and its port.
+const advertised = "weir-lb.github.io/lb-discovery"
+
+// labels are those of the Lease. A label's value has no colons.
+func (f *l4Flags) labels() map[string]string {
+	if f.advertise == "" {
+		return nil
+	}
+	address, _ := netip.ParseAddr(f.advertise) // checked
+	_, port, _ := net.SplitHostPort(f.listen)  // checked
+	return map[string]string{advertised: strings.ReplaceAll(address.StringExpanded(), ":", "-") + "_" + port}
+}
+
+// leader is the service of the operator with these labels of its Lease.
+func (f *l4Flags) leader(labels map[string]string) (o discovery.Origin, err error) {
+	if labels[advertised] == f.labels()[advertised] {
+		return o, errors.New("this operator is about to lead")
+	}
+	text, port, ok := strings.Cut(labels[advertised], "_")
+	address, err := netip.ParseAddr(strings.ReplaceAll(text, "-", ":"))
+	if !ok || err != nil {
+		return o, errors.New("the operator that leads names no address of its --lb-discovery; give it --lb-discovery-advertise")
+	}
+	return discovery.ParseOrigin("https://" + net.JoinHostPort(address.String(), port))
 }
 
 // client is for the load balancer that follows the file.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/weir-lb/weir/internal/cli/clitest"
 )
@@ -30,6 +31,8 @@ func TestFlagsOfTheServiceForLoadBalancers(t *testing.T) {
 		"--lb-discovery :1 --hash-key-file " + short:                                    "32 hexadecimal digits",
 		"--lb-discovery :1 --hash-key-file " + key:                                      "",
 		"--lb-discovery :1":                                                             "",
+		"--lb-discovery-advertise 10.0.0.1":                                             "give it too",
+		"--lb-discovery :1 --lb-discovery-advertise 10.0.0.1":                           "without TLS",
 	} {
 		var f l4Flags
 		set := pflag.NewFlagSet("operator", pflag.ContinueOnError)
@@ -38,6 +41,26 @@ func TestFlagsOfTheServiceForLoadBalancers(t *testing.T) {
 		_, service, err := f.controller(slog.New(slog.DiscardHandler))
 		if want == "" && (err != nil || service == nil) || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+}
+
+// The address of the leader is in a label, whose values have no colons.
+func TestLeaderIsFoundByItsLabel(t *testing.T) {
+	own := l4Flags{listen: ":13479", advertise: "10.0.0.1"}
+	for address, want := range map[string]string{"10.1.2.3": "https://10.1.2.3:13480", "fd00::2:0": "https://[fd00::2:0]:13480"} {
+		other := l4Flags{listen: "0.0.0.0:13480", advertise: address}
+		labels := other.labels()
+		if wrong := validation.IsValidLabelValue(labels[advertised]); wrong != nil {
+			t.Errorf("%s: %v", labels[advertised], wrong)
+		}
+		if o, err := own.leader(labels); err != nil || o.String() != want {
+			t.Errorf("%s: %v, %v", address, o, err)
+		}
+	}
+	for _, labels := range []map[string]string{nil, {advertised: "x_1"}, own.labels()} {
+		if o, err := own.leader(labels); err == nil {
+			t.Errorf("%v: %v", labels, o)
 		}
 	}
 }

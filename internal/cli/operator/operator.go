@@ -1,6 +1,7 @@
 package operator
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/control/admin"
+	"github.com/weir-lb/weir/internal/control/discovery"
 	"github.com/weir-lb/weir/internal/kube/l4"
 	"github.com/weir-lb/weir/internal/kube/l4/policyv1alpha1"
 	"github.com/weir-lb/weir/internal/kube/operator"
@@ -88,6 +90,9 @@ func run(cmd *cobra.Command, f *flags, log *slog.Logger) error {
 	if f.secrets < 100*time.Millisecond || f.secrets > time.Hour {
 		return cli.UsageError(fmt.Errorf("--secret-interval %v: write 100ms to 1h", f.secrets))
 	}
+	if f.l4.advertise != "" && f.election == "" {
+		return cli.UsageError(errors.New("--lb-discovery-advertise is about several operators; give them --leader-election-namespace"))
+	}
 	served, err := f.controllers(log)
 	if err != nil {
 		return cli.UsageError(err)
@@ -96,9 +101,19 @@ func run(cmd *cobra.Command, f *flags, log *slog.Logger) error {
 	o, err := operator.New(operator.Options{
 		SecretInterval: f.secrets,
 		REST:           config, Controllers: controllers, Schemes: append(controller.Schemes(), policyv1alpha1.Install), Election: f.election, Throttle: f.throttle, Log: log,
+		Labels: f.l4.labels(),
 	})
 	if err != nil {
 		return err
+	}
+	if served.nodes != nil && f.l4.advertise != "" {
+		served.nodes.Follow(func(ctx context.Context) (discovery.Origin, error) {
+			labels, err := o.Leader(ctx)
+			if err != nil {
+				return discovery.Origin{}, err
+			}
+			return f.l4.leader(labels)
+		})
 	}
 	log.Info("starting", "api_server", config.Host, "controllers", len(controllers))
 	samples := func() []metrics.Sample {

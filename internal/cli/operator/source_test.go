@@ -86,6 +86,34 @@ func followsSource(e *edge, address string) {
 	}
 	tcp()
 	udp()
+	severalServe(e, operator, address)
+}
+
+// severalServe runs two operators in place of one. The load balancer is connected to the one that does not lead, and the Gateway is Programmed by the other
+// one; then that ends, and the one that is left leads.
+func severalServe(e *edge, options []string, address string) {
+	t := e.t
+	e.operator.Stop()
+	options = append(slices.Clone(options), "--controllers", "l4", "--leader-election-namespace", "default", "--lb-discovery-advertise", "10.77.255.1")
+	leader := e.operate(append(slices.Clone(options), "--lb-discovery", "10.77.255.1:13480")...)
+	netlabtest.Eventually(t, "the first operator leads", func() bool {
+		return strings.Contains(clitest.HTTPGet(t, leader.Socket, "/metrics"), "\nweir_operator_leader 1\n")
+	})
+	e.operator = e.operate(options...)
+	e.listen(5303)
+	e.gateway()
+	if _, err := e.ask("udp", address+":5303"); err != nil {
+		t.Errorf("through the operator that does not lead: %v", err)
+	}
+	if text := clitest.HTTPGet(t, leader.Socket, "/metrics"); !strings.Contains(text, "\nweir_lb_discovery_relays 1\n") || !strings.Contains(text, "\nweir_lb_discovery_nodes 0\n") {
+		t.Error("the load balancer is not behind the other operator")
+	}
+	leader.Stop()
+	e.listen(5304)
+	e.gateway()
+	if _, err := e.ask("udp", address+":5304"); err != nil {
+		t.Errorf("after the leader has ended: %v", err)
+	}
 }
 
 // listen gives the Gateway one more listener.

@@ -10,6 +10,7 @@ import (
 	"github.com/weir-lb/weir/internal/cli/files"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/keyerror"
+	"github.com/weir-lb/weir/internal/kube/lookup"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/stunnerd"
 )
@@ -58,13 +59,13 @@ func (f *gatewayFlags) source(args []string) (*gatewaySource, error) {
 	path := strings.TrimPrefix(f.config.Path, "file://")
 	scheme, _, ok := strings.Cut(path, "://")
 	switch {
-	case ok && slices.Contains([]string{"http", "https", "ws", "wss"}, scheme):
-		found, err := newDiscovered(path, f.id, true)
+	case ok && slices.Contains([]string{"http", "https", "ws", "wss"}, scheme), path == originKubernetes:
+		found, err := newDiscovered(path, f.id, true, f.cluster)
 		return &gatewaySource{found: found, flags: f, limit: limit}, err
-	case ok || path == "k8s":
+	case ok:
 		return nil, fmt.Errorf("-c %s: a configuration is not fetched by %s; name a file, such as one that a ConfigMap mounts, or the http:// URL of a config discovery service", path, scheme)
-	case f.id != "":
-		return nil, errors.New("--id belongs to the URL of a config discovery service")
+	case f.id != "" || f.cluster != (lookup.Config{}):
+		return nil, errors.New("--id, --kubeconfig and --context belong to the URL of a config discovery service, or to k8s")
 	}
 	return &gatewaySource{file: config.NewFile(path), flags: f, limit: limit}, nil
 }

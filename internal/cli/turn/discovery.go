@@ -16,6 +16,7 @@ import (
 	"github.com/weir-lb/weir/internal/cli/files"
 	"github.com/weir-lb/weir/internal/handover"
 	"github.com/weir-lb/weir/internal/kube/discovery"
+	"github.com/weir-lb/weir/internal/kube/lookup"
 	"github.com/weir-lb/weir/internal/turn/gateway"
 	"github.com/weir-lb/weir/internal/turn/stunnerd"
 )
@@ -32,9 +33,13 @@ const (
 // defaultHealth is where stunnerd answers probes before its first configuration.
 const defaultHealth = ":8086"
 
+// originKubernetes in place of an address: the service is found at the API server, as by stunnerd.
+const originKubernetes = "k8s"
+
 // discovered is a configuration of a config discovery service.
 type discovered struct {
 	watcher discovery.Watcher
+	cluster *lookup.Config  // at whose API server the service is found; nil: it has an address
 	watch   bool            // false: it is read once, at the start
 	store   *handover.Store // what outlives this process; nil: nothing
 	first   string          // address of the health endpoint before the first configuration
@@ -42,24 +47,44 @@ type discovered struct {
 	kept    atomic.Bool     // the configuration in force was received by an earlier process
 }
 
-// newDiscovered reads the address of the service and the id of the configuration; an empty id is the one in the environment.
-func newDiscovered(service, id string, watch bool) (*discovered, error) {
-	origin, err := discovery.ParseOrigin(service)
-	if err != nil {
-		return nil, fmt.Errorf("-c: %w", err)
+// newDiscovered reads the address of the service and the id of the configuration; an empty id is the one in the environment. The
+// service k8s is found in cluster.
+func newDiscovered(service, id string, watch bool, cluster lookup.Config) (*discovered, error) {
+	d := &discovered{watch: watch, first: defaultHealth}
+	if service == originKubernetes {
+		d.cluster = &cluster
+		d.watcher.Dial, d.watcher.Service = d.cluster.Dial, originKubernetes
+		if _, err := d.cluster.Client(); err != nil {
+			return nil, fmt.Errorf("-c %s: %w", originKubernetes, err)
+		}
+	} else if cluster != (lookup.Config{}) {
+		return nil, fmt.Errorf("--kubeconfig, --context and --cds-server-* are about -c %s; remove them", originKubernetes)
+	}
+	var err error
+	if d.cluster == nil {
+		if d.watcher.Origin, err = discovery.ParseOrigin(service); err != nil {
+			return nil, fmt.Errorf("-c: %w", err)
+		}
 	}
 	if name, namespace := os.Getenv(envName), os.Getenv(envNamespace); id == "" && name != "" && namespace != "" {
 		id = namespace + "/" + name
 	}
 	if id == "" {
-		return nil, fmt.Errorf("the name of the configuration at %v is missing; write --id NAMESPACE/NAME, or set %s and %s", origin, envNamespace, envName)
+		return nil, fmt.Errorf("the name of the configuration at %s is missing; write --id NAMESPACE/NAME, or set %s and %s", d.watcher.Status().Service, envNamespace, envName)
 	}
-	d := &discovered{watch: watch, first: defaultHealth}
 	if d.watcher.ID, err = discovery.ParseID(id); err != nil {
 		return nil, fmt.Errorf("--id: %w", err)
 	}
-	d.watcher.Origin, d.watcher.Node = origin, os.Getenv(envNode)
+	d.watcher.Node = os.Getenv(envNode)
 	return d, nil
+}
+
+// get reads the configuration once.
+func (d *discovered) get(ctx context.Context) ([]byte, error) {
+	if d.cluster != nil {
+		return d.cluster.Get(ctx, d.watcher.ID, d.watcher.Node)
+	}
+	return discovery.Get(ctx, d.watcher.Origin, d.watcher.ID, d.watcher.Node)
 }
 
 // keep makes the last configuration outlive the process, in the records of the gateway's store.
@@ -81,7 +106,9 @@ func (d *discovered) status() v1.ConfigDiscovery {
 func (d *discovered) load(s *gatewaySource) (*files.GatewayPlan, []byte, error) {
 	var failure error
 	if !d.watch {
-		text, err := discovery.Get(context.Background(), d.watcher.Origin, d.watcher.ID, d.watcher.Node)
+		ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
+		text, err := d.get(ctx)
+		cancel()
 		if err == nil {
 			plan, err := s.parse(text)
 			if err == nil {

@@ -229,7 +229,8 @@ func TestStunnerdSource(t *testing.T) {
 		{"STUNNER_CONFIG_ORIGIN=op:1 STUNNER_NAMESPACE=media STUNNER_NAME=gw", "-c https://x -i a/b", "https://x/api/v1/configs/a/b"},
 		{"", "-c file:///x.yaml", "/x.yaml"},
 		{"STUNNER_CONFIG_ORIGIN=op:1", "turn://u:p@127.0.0.1", ""},
-		{"", "-c k8s", "!name the address"},
+		{"KUBECONFIG=/none", "-c k8s -i a/b", "!-c k8s: which API server? Give --kubeconfig"},
+		{"", "-c op:1 -i a/b --context x", "!are about -c k8s"},
 		{"", "-i nonsense", "!names no configuration"},
 		{"", "-c ftp://x", "!the scheme is ftp"},
 		{"", "a b", "!2 TURN URIs"},
@@ -245,6 +246,8 @@ func TestStunnerdSource(t *testing.T) {
 		flags := &stunnerdFlags{}
 		flags.config.Path, _ = cmd.Flags().GetString("config")
 		flags.id, _ = cmd.Flags().GetString("id")
+		flags.cluster.Context, _ = cmd.Flags().GetString("context")
+		flags.port = discovery.DefaultPort
 		source, err := flags.source(cmd.Flags().Args())
 		if reason, bad := strings.CutPrefix(c.want, "!"); bad {
 			if err == nil || !strings.Contains(err.Error(), reason) {

@@ -12,11 +12,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/cli/files"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/handover"
+	"github.com/weir-lb/weir/internal/kube/lookup"
 	"github.com/weir-lb/weir/internal/metrics"
 	"github.com/weir-lb/weir/internal/privilege"
 	"github.com/weir-lb/weir/internal/turn/gateway"
@@ -31,7 +33,8 @@ type gatewayFlags struct {
 	workers      int
 	check        bool
 	id           string // of a config discovery service
-	force        bool   // ready while it drains
+	cluster      lookup.Config
+	force        bool // ready while it drains
 	unproven     int
 	drainTimeout time.Duration
 	serve        cli.ServeFlags
@@ -52,7 +55,8 @@ applied as a whole, or refused with one line that names file, line, key and reme
 configuration forbids them; only a listener whose address, port or protocol changes is reopened.
 
 The URL of a config discovery service instead of a file, -c http://HOST:PORT, is one of STUNner's operator or Weir's: the gateway follows
-the configuration --id there and keeps the last one while the service is away. 'weir turn stunnerd' has stunnerd's own options.
+the configuration --id there and keeps the last one while the service is away. With -c k8s it finds the service at the API server of
+Kubernetes. 'weir turn stunnerd' has stunnerd's own options.
 
 A TURN URI instead of a file is a gateway with one listener, one user and routes to every peer, or to --peers. With
 tls and dtls the gateway makes a self-signed certificate.
@@ -74,6 +78,7 @@ allocations, an end when the last one is gone or after --drain-timeout; a second
 	flags := cmd.Flags()
 	f.config.Add(cmd, ", Weir's or STUNner's (YAML or JSON)")
 	flags.StringVar(&f.id, "id", "", "of a config discovery service: NAMESPACE/NAME of the configuration (default $STUNNER_NAMESPACE/$STUNNER_NAME)")
+	f.addCluster(flags)
 	flags.StringSliceVar(&f.peers, "peers", nil, "of a TURN URI: peers that may be reached: addresses, prefixes, names, each with an optional port range (default 0.0.0.0/0,::/0)")
 	flags.StringSliceVar(&f.tcpPeers, "tcp-peers", nil, "of a TURN URI: peers that may be reached over TCP (RFC 6062; default none)")
 	flags.IntVar(&f.workers, "workers", 0, "workers that relay, each with its own socket per UDP listener (default one per core)")
@@ -84,6 +89,12 @@ allocations, an end when the last one is gone or after --drain-timeout; a second
 	f.serve.Add(cmd, cli.TurnPart())
 	f.handover.Add(cmd, "allocations", "what a start after the end of every process takes up again")
 	return cmd
+}
+
+// addCluster declares where the API server of -c k8s is.
+func (f *gatewayFlags) addCluster(flags *pflag.FlagSet) {
+	flags.StringVar(&f.cluster.Kubeconfig, "kubeconfig", "", "of -c k8s: file that names the API server and the credential (default $KUBECONFIG, ~/.kube/config, else the Pod's service account)")
+	flags.StringVar(&f.cluster.Context, "context", "", "of -c k8s: context of the kubeconfig (default its current one)")
 }
 
 const maxGatewayWorkers = 256

@@ -1,10 +1,11 @@
 package turn
 
 import (
-	"errors"
 	"fmt"
+	"net"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,6 +13,7 @@ import (
 	"github.com/weir-lb/weir/internal/cli"
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/kube/discovery"
+	"github.com/weir-lb/weir/internal/kube/lookup"
 )
 
 // stunnerdFlags are the options of stunnerd, and some of `weir turn gateway`.
@@ -22,6 +24,8 @@ type stunnerdFlags struct {
 	threads int
 	verbose bool
 	health  string
+	service string // address of the config discovery service, in place of one that is found
+	port    int    // of the service, in its Pods or at that address
 }
 
 // newStunnerdCommand is the gateway with the command line of stunnerd. It is in no help of Weir, because its options are another
@@ -44,11 +48,12 @@ when the last allocation is gone. A second signal ends at once.`,
 		Example: `  weir turn stunnerd -w -c http://stunner-config-discovery.stunner-system:13478 -i media/udp-gateway
   STUNNER_NAMESPACE=media STUNNER_NAME=udp-gateway STUNNER_CONFIG_ORIGIN=op:13478 weir turn stunnerd -w --udp-thread-num=16
   weir turn stunnerd -c file:///etc/stunnerd/stunnerd.yaml -v
+  weir turn stunnerd -w -c k8s -i media/udp-gateway --kubeconfig ~/.kube/config
   weir turn stunnerd -l all:DEBUG turn://user1:passwd1@127.0.0.1:3478`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runStunnerd(cmd, f, args) },
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&f.config.Path, "config", "c", "", "configuration: HOST:PORT or URL of a config discovery service, or file://PATH (default $"+envOrigin+", else :13478)")
+	flags.StringVarP(&f.config.Path, "config", "c", "", "configuration: HOST:PORT or URL of a config discovery service, file://PATH, or k8s: the service is found at the API server (default $"+envOrigin+", else :13478)")
 	flags.BoolVarP(&f.watch, "watch", "w", false, "follow the configuration")
 	flags.StringVarP(&f.level, "log", "l", "", "log levels SCOPE:LEVEL,...; wins over the configuration's (default all:INFO)")
 	flags.StringVar(&f.serve.Log, "log-format", "text", "text or json")
@@ -57,6 +62,10 @@ when the last allocation is gone. A second signal ends at once.`,
 	flags.BoolVarP(&f.check, "dry-run", "d", false, "check the configuration, print what it means, open nothing")
 	flags.BoolVarP(&f.verbose, "verbose", "v", false, "the same as -l all:DEBUG")
 	flags.BoolVar(&f.force, "force-ready-status", false, "stay ready while allocations end")
+	f.addCluster(flags)
+	flags.StringVar(&f.service, "cds-server-address", "", "of -c k8s: address of the config discovery service, which is not looked for then")
+	flags.StringVar(&f.cluster.Namespace, "cds-server-namespace", "", "of -c k8s: namespace of the config discovery service (default any)")
+	flags.IntVar(&f.port, "cds-server-port", discovery.DefaultPort, "of -c k8s: port of the config discovery service")
 	flags.StringVar(&f.health, "health-address", defaultHealth, "address of the health endpoint until a configuration names one; empty for none")
 	flags.IntVar(&f.unproven, "unauthenticated", 0, "as of weir turn gateway")
 	cli.DurationVar(flags, &f.drainTimeout, "drain-timeout", 0, "as of weir turn gateway")
@@ -103,10 +112,17 @@ func (f *stunnerdFlags) source(args []string) (*gatewaySource, error) {
 	case isFile:
 		source.file = config.NewFile(path)
 		return source, nil
-	case origin == "k8s":
-		return nil, errors.New("-c k8s: name the address of the config discovery service, such as http://stunner-config-discovery.stunner-system:13478")
 	case origin == "":
 		origin = fmt.Sprintf(":%d", discovery.DefaultPort)
+	case origin == originKubernetes:
+		if f.port < 1 || f.port > 65535 {
+			return nil, fmt.Errorf("--cds-server-port %d: write 1 to 65535", f.port)
+		}
+		if f.service != "" {
+			origin, f.cluster = net.JoinHostPort(f.service, strconv.Itoa(f.port)), lookup.Config{}
+		} else if f.port != discovery.DefaultPort {
+			f.cluster.Port = f.port
+		}
 	}
 	if f.id == "" && (os.Getenv(envName) == "" || os.Getenv(envNamespace) == "") {
 		host, err := os.Hostname()
@@ -115,7 +131,7 @@ func (f *stunnerdFlags) source(args []string) (*gatewaySource, error) {
 		}
 		f.id = "default/stunnerd-" + host
 	}
-	if source.found, err = newDiscovered(origin, f.id, f.watch); err == nil {
+	if source.found, err = newDiscovered(origin, f.id, f.watch, f.cluster); err == nil {
 		source.found.first = f.health
 	}
 	return source, err

@@ -79,12 +79,17 @@ func (o Origin) private() bool {
 	return u.Hostname() == "localhost" || err == nil && address.IsLoopback()
 }
 
-// client makes an HTTP client; the file of authorities is read now. No proxy and no redirect: the token is for the server alone.
-func (o Origin) client(caFile string) (*http.Client, error) {
+// client makes an HTTP client; the file of authorities is read now. certificate is that of Watcher. No proxy and no redirect: the token is for
+// the server alone. Over TLS all requests share a connection (HTTP/2): of several servers behind one address, one gets stream and reports.
+func (o Origin) client(caFile string, certificate func() ([]byte, error)) (*http.Client, error) {
 	transport := &http.Transport{
 		TLSHandshakeTimeout: 10 * time.Second, ResponseHeaderTimeout: 10 * time.Second, MaxResponseHeaderBytes: 16 << 10,
 		DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext, MaxIdleConns: 2, IdleConnTimeout: time.Minute,
-		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true,
+	}
+	if certificate != nil {
+		transport.TLSClientConfig.InsecureSkipVerify = true // names and authorities, in whose place is the certificate
+		transport.TLSClientConfig.VerifyConnection = pinned(certificate)
 	}
 	if o.socket != "" {
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -14,15 +14,22 @@ const (
 	MaxNodes  = 5000    // that a server remembers
 	MaxReason = 4 << 10 // bytes of the reason for which a node refuses a configuration
 
+	maxRelays = 16 // other servers that follow this one
+
 	maxLine   = 4*MaxConfig + 1024 // quoted text may be longer than it is
 	maxReport = 8*MaxReason + 1024
 	maxName   = 253 // of a node, as in Kubernetes
+	// Of the table that a relay reports: in it a reason has maxRelayedReason bytes.
+	maxRelayedReason = 512
+	maxRelayed       = MaxNodes * (maxName + 6*maxRelayedReason + 256)
 )
 
 // Paths of the protocol.
 const (
 	configPath  = "/weir/lb/v1/config"
 	appliedPath = "/weir/lb/v1/applied"
+	relayPath   = "/weir/lb/v1/relay"
+	relayedPath = "/weir/lb/v1/relayed"
 )
 
 // Times of both ends.
@@ -47,6 +54,19 @@ type Report struct {
 	Error      string `json:"error,omitempty"`      // why it was refused; absent: it is in force
 }
 
+// relayed is what a relay reports: the nodes that are connected to it.
+type relayed struct {
+	Nodes []relayedNode `json:"nodes"`
+}
+
+type relayedNode struct {
+	Node       string `json:"node"`
+	Applied    string `json:"applied,omitempty"`
+	Generation uint64 `json:"generation,omitempty"`
+	Refused    string `json:"refused,omitempty"`
+	Error      string `json:"error,omitempty"`
+}
+
 // Version is the fingerprint of a configuration.
 func Version(config []byte) string {
 	sum := sha256.Sum256(config)
@@ -69,7 +89,7 @@ func validNode(name string) bool {
 }
 
 var (
-	errTooLong = errors.New("longer than 1 MiB")
+	errTooLong = errors.New("longer than 8 MiB")
 	errNode    = errors.New("a node has a name of letters, digits and - . _")
 )
 

@@ -46,6 +46,7 @@ func (n *NodeStatus) Current() bool { return n.Wanted != "" && n.Applied == n.Wa
 // ServerStats are a server's counters.
 type ServerStats struct {
 	Nodes    int    `metric:"weir_lb_discovery_nodes" help:"Nodes whose load balancers are connected to the config discovery service."`
+	Relays   int    `metric:"weir_lb_discovery_relays" help:"Other operators that give the configuration of this one to load balancers."`
 	Sent     uint64 `metric:"weir_lb_discovery_sent_total" help:"Configurations that were sent to load balancers."`
 	Applied  uint64 `metric:"weir_lb_discovery_applied_total" help:"Reports of load balancers that a configuration is in force."`
 	Refused  uint64 `metric:"weir_lb_discovery_refused_total" help:"Reports of load balancers that a configuration was refused."`
@@ -62,6 +63,7 @@ type Server struct {
 	shared  *version            // for nodes without one of their own; nil: none yet
 	own     map[string]*version // by node
 	nodes   map[string]*node
+	relays  map[string]*relay
 	changed chan struct{} // closed and replaced whenever a node's status changes
 	stats   ServerStats
 }
@@ -84,6 +86,14 @@ type stream struct {
 	end  context.CancelFunc
 }
 
+// poke wakes the stream.
+func (s *stream) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
 // NewServer returns a server without a configuration.
 func NewServer(o ServerOptions) *Server {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
@@ -92,10 +102,12 @@ func NewServer(o ServerOptions) *Server {
 	}
 	s := &Server{
 		options: o, mux: http.NewServeMux(), alive: aliveEvery,
-		own: map[string]*version{}, nodes: map[string]*node{}, changed: make(chan struct{}),
+		own: map[string]*version{}, nodes: map[string]*node{}, relays: map[string]*relay{}, changed: make(chan struct{}),
 	}
 	s.mux.HandleFunc("GET "+configPath, s.guarded(s.watch))
 	s.mux.HandleFunc("POST "+appliedPath, s.guarded(s.applied))
+	s.mux.HandleFunc("GET "+relayPath, s.guarded(s.relay))
+	s.mux.HandleFunc("POST "+relayedPath, s.guarded(s.relayed))
 	return s
 }
 
@@ -153,11 +165,11 @@ func (s *Server) wakeLocked() {
 	for name, n := range s.nodes {
 		n.status.Wanted = s.wantedLocked(name).id
 		if n.stream != nil {
-			select {
-			case n.stream.wake <- struct{}{}:
-			default:
-			}
+			n.stream.poke()
 		}
+	}
+	for _, r := range s.relays {
+		r.stream.poke()
 	}
 	s.changedLocked()
 }
@@ -178,13 +190,26 @@ func (s *Server) changedLocked() {
 	s.changed = make(chan struct{})
 }
 
-// Nodes lists the nodes that are known, in the order of their names.
+// Nodes lists the nodes that are known, in the order of their names, with those that are connected to relays.
 func (s *Server) Nodes() []NodeStatus {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]NodeStatus, 0, len(s.nodes))
-	for _, name := range slices.Sorted(maps.Keys(s.nodes)) {
-		all = append(all, s.nodes[name].status)
+	known := make(map[string]NodeStatus, len(s.nodes))
+	for name, n := range s.nodes {
+		known[name] = n.status
+	}
+	for _, r := range s.relays {
+		for name, n := range r.nodes {
+			if other, ok := known[name]; ok && other.Connected && other.Seen.After(n.Seen) {
+				continue
+			}
+			n.Wanted = s.wantedLocked("").id
+			known[name] = n
+		}
+	}
+	all := make([]NodeStatus, 0, len(known))
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		all = append(all, known[name])
 	}
 	return all
 }
@@ -199,6 +224,7 @@ func (s *Server) Stats() ServerStats {
 			stats.Nodes++
 		}
 	}
+	stats.Relays = len(s.relays)
 	return stats
 }
 

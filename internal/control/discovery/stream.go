@@ -22,15 +22,19 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, name string) {
 	}
 	defer s.end(name, own)
 	s.options.Log.Info("load balancer connected", "node", name, "client", r.RemoteAddr, "applied", applied)
+	s.options.Log.Info("load balancer disconnected", "node", name, "reason", s.answer(ctx, w, name, own, applied))
+}
+
+// answer begins the stream of a node, or of a relay, which has no name here, sends until it ends, and returns why.
+func (s *Server) answer(ctx context.Context, w http.ResponseWriter, name string, own *stream, applied string) (reason string) {
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{}) // the server's would end a stream that has nothing to read
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.WriteHeader(http.StatusOK)
-	reason := "its connection has ended"
 	if err := s.stream(ctx, w, control, name, own, applied); err != nil {
-		reason = err.Error()
+		return err.Error()
 	}
-	s.options.Log.Info("load balancer disconnected", "node", name, "reason", reason)
+	return "its connection has ended"
 }
 
 // begin makes a stream that of its node.

@@ -34,7 +34,16 @@ type Watcher struct {
 	Apply     Apply
 	Log       *slog.Logger // nil: silent
 
+	// Relay, if not nil, is a server whose nodes get what is followed: Apply gives it to them, and what became of it there is reported in place of
+	// what this process does.
+	Relay *Server
+	// Find, if not nil, says before each connection where the server is, in place of Origin.
+	Find func(context.Context) (Origin, error)
+	// Certificate, if not nil, is the one (DER) that the server must show, in place of one with its name of an authority.
+	Certificate func() ([]byte, error)
+
 	times times
+	base  string // URL of the server; written by Run before a connection
 
 	mu     sync.Mutex // guards the rest
 	status v1.ConfigSource
@@ -47,18 +56,27 @@ type times struct{ silence, first, longest time.Duration }
 // Check returns what is wrong with the fields, before the first call of another method.
 func (w *Watcher) Check() error {
 	switch {
-	case w.Origin.IsZero() || w.Apply == nil:
+	case w.Origin.IsZero() && w.Find == nil || w.Apply == nil:
 		return errors.New("no config discovery service")
 	case !validNode(w.Node):
 		return fmt.Errorf("node %q: %w", shortened(w.Node, 80), errNode)
-	case w.TokenFile != "" && !w.Origin.private():
-		return fmt.Errorf("the token would be sent to %s without encryption; write https://, or a unix: socket", w.Origin)
 	}
-	_, err := w.Origin.client(w.CAFile)
+	err := w.private(w.Origin)
+	if err == nil {
+		_, err = w.Origin.client(w.CAFile, nil)
+	}
 	if err == nil {
 		_, err = w.token()
 	}
 	return err
+}
+
+// private says whether the token may be sent to a server.
+func (w *Watcher) private(o Origin) error {
+	if w.TokenFile != "" && !o.IsZero() && !o.private() {
+		return fmt.Errorf("the token would be sent to %s without encryption; write https://, or a unix: socket", o)
+	}
+	return nil
 }
 
 // Status is the state of the watch. Any goroutine may call it.
@@ -136,13 +154,29 @@ func (w *Watcher) failed(err error) {
 	w.status.Failures++
 }
 
+// client makes an HTTP client for a connection, to wherever the server is now.
+func (w *Watcher) client(ctx context.Context) (c *http.Client, origin Origin, err error) {
+	origin = w.Origin
+	if w.Find != nil {
+		if origin, err = w.Find(ctx); err != nil {
+			return nil, origin, err
+		}
+	}
+	if err := w.private(origin); err != nil {
+		return nil, origin, err
+	}
+	w.base = origin.base
+	c, err = origin.client(w.CAFile, w.Certificate)
+	return c, origin, err
+}
+
 // once makes one connection and reads until it ends. got: a line was received.
 func (w *Watcher) once(ctx context.Context, silence time.Duration, log *slog.Logger) (got bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	watch := time.AfterFunc(silence, func() { cancel(fmt.Errorf("nothing has arrived for %s", silence)) })
 	defer watch.Stop()
-	client, err := w.Origin.client(w.CAFile)
+	client, origin, err := w.client(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -154,7 +188,11 @@ func (w *Watcher) once(ctx context.Context, silence time.Duration, log *slog.Log
 		applied = w.status.Version
 	}
 	w.mu.Unlock()
-	answer, err := w.request(ctx, client, http.MethodGet, configPath, url.Values{"applied": {applied}}, nil)
+	path := configPath
+	if w.Relay != nil {
+		path = relayPath
+	}
+	answer, err := w.request(ctx, client, http.MethodGet, path, url.Values{"applied": {applied}}, nil)
 	if err != nil {
 		return false, because(ctx, err)
 	}
@@ -164,17 +202,28 @@ func (w *Watcher) once(ctx context.Context, silence time.Duration, log *slog.Log
 		return false, fmt.Errorf("the service answers %s: %s", answer.Status, strings.TrimSpace(string(text)))
 	}
 	w.connected()
-	log.Info("connected to the config discovery service", "service", w.Origin.String(), "node", w.Node, "applied", applied)
+	log.Info("connected to the config discovery service", "service", origin.String(), "node", w.Node, "applied", applied)
+	if w.Relay != nil {
+		var reporting sync.WaitGroup
+		defer reporting.Wait()
+		defer cancel(nil)
+		reporting.Go(func() { cancel(w.reportNodes(ctx, client)) })
+	}
 	if err := w.send(ctx, client); err != nil {
 		return false, because(ctx, err)
 	}
-	lines := bufio.NewReaderSize(answer.Body, 16<<10)
+	return w.follow(ctx, client, answer.Body, func() { watch.Reset(silence) }, log)
+}
+
+// follow reads lines until the connection ends; alive is called after each. got: a line was received.
+func (w *Watcher) follow(ctx context.Context, client *http.Client, body io.Reader, alive func(), log *slog.Logger) (got bool, err error) {
+	lines := bufio.NewReaderSize(body, 16<<10)
 	for {
 		text, err := line(lines)
 		if err != nil {
 			return got, because(ctx, err)
 		}
-		watch.Reset(silence)
+		alive()
 		var m message
 		if err := json.Unmarshal(text, &m); err != nil {
 			return got, fmt.Errorf("the service sent a line that is no configuration: %w", err)
@@ -190,7 +239,7 @@ func (w *Watcher) once(ctx context.Context, silence time.Duration, log *slog.Log
 		if err := w.send(ctx, client); err != nil {
 			return got, because(ctx, err)
 		}
-		watch.Reset(silence)
+		alive()
 	}
 }
 
@@ -276,14 +325,18 @@ func (w *Watcher) send(ctx context.Context, client *http.Client) error {
 	w.mu.Lock()
 	report := w.report
 	w.mu.Unlock()
-	if report.Version == "" {
+	if report.Version == "" || w.Relay != nil {
 		return nil
 	}
 	body, err := json.Marshal(report)
 	if err != nil {
 		return err
 	}
-	answer, err := w.request(ctx, client, http.MethodPost, appliedPath, nil, body)
+	return w.post(ctx, client, appliedPath, body)
+}
+
+func (w *Watcher) post(ctx context.Context, client *http.Client, path string, body []byte) error {
+	answer, err := w.request(ctx, client, http.MethodPost, path, nil, body)
 	if err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
@@ -300,7 +353,7 @@ func (w *Watcher) request(ctx context.Context, client *http.Client, method, path
 		query = url.Values{}
 	}
 	query.Set("node", w.Node)
-	r, err := http.NewRequestWithContext(ctx, method, w.Origin.base+path+"?"+query.Encode(), bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, method, w.base+path+"?"+query.Encode(), bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -37,6 +38,10 @@ type Watcher struct {
 	// Opened is called after each new connection, before its first configuration; an error ends the connection. It may read what there
 	// is with List, because no message says what was deleted while there was no connection. nil: nothing is called.
 	Opened func(ctx context.Context) error
+	// Dial connects to the service in place of Origin, such as one that is found in a cluster; nil: Origin is dialled.
+	Dial func(ctx context.Context, path string, query url.Values) (*websocket.Conn, error)
+	// Service is what the service that Dial reaches is called, in status and messages.
+	Service string
 
 	times clientTimes
 
@@ -59,18 +64,30 @@ func (w *Watcher) Status() v1.ConfigDiscovery {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.status
-	s.Service, s.ID, s.Node = w.Origin.String(), w.ID.String(), w.Node
+	s.Service, s.ID, s.Node = w.service(), w.ID.String(), w.Node
 	return s
 }
 
 // URL is where the service has what is watched.
-func (w *Watcher) URL() string { return w.Origin.url("http", w.ID.path(), nil) }
+func (w *Watcher) URL() string {
+	if w.Dial != nil {
+		return w.Service + "://" + w.ID.String()
+	}
+	return w.Origin.url("http", w.ID.path(), nil)
+}
+
+func (w *Watcher) service() string {
+	if w.Dial != nil {
+		return w.Service
+	}
+	return w.Origin.String()
+}
 
 // Run calls received with each configuration that the service sends, in one goroutine, until ctx ends; then it returns nil. It connects
 // again whenever a connection ends. An error means that the Watcher can never work. received owns the bytes.
 func (w *Watcher) Run(ctx context.Context, received func(config []byte)) error {
-	if w.Origin.IsZero() || !w.ID.valid() {
-		return fmt.Errorf("watch %q at %q: no such configuration or service", w.ID, w.Origin)
+	if w.Origin.IsZero() && w.Dial == nil || !w.ID.valid() {
+		return fmt.Errorf("watch %q at %q: no such configuration or service", w.ID, w.service())
 	}
 	log, times := w.Log, w.times.orDefaults()
 	if log == nil {
@@ -87,7 +104,7 @@ func (w *Watcher) Run(ctx context.Context, received func(config []byte)) error {
 		}
 		if text := err.Error(); text != reported { // once, not for each attempt
 			reported = text
-			log.Warn("no connection to the config discovery service; the last configuration stays in force", "service", w.Origin.String(), "id", w.ID.String(), "error", text)
+			log.Warn("no connection to the config discovery service; the last configuration stays in force", "service", w.service(), "id", w.ID.String(), "error", text)
 		}
 		w.failed(err)
 		timer := time.NewTimer(pause + time.Duration(rand.Int64N(int64(pause)/4+1))) //nolint:gosec // spreads clients, no secret
@@ -115,13 +132,12 @@ func (w *Watcher) failed(err error) {
 func (w *Watcher) once(ctx context.Context, times clientTimes, log *slog.Logger, received func([]byte)) (got bool, err error) {
 	query := nodeQuery(w.Node)
 	query.Set("watch", "true")
-	dialer := websocket.Dialer{Proxy: http.ProxyFromEnvironment, HandshakeTimeout: dialTimeout, ReadBufferSize: 4096, WriteBufferSize: 1024}
-	header := http.Header{"Origin": []string{w.Origin.url("http", "", nil)}}
-	conn, answer, err := dialer.DialContext(ctx, w.Origin.url("ws", w.ID.path(), query), header)
+	dial := w.Dial
+	if dial == nil {
+		dial = w.Origin.Dial
+	}
+	conn, err := dial(ctx, w.ID.path(), query)
 	if err != nil {
-		if answer != nil {
-			err = fmt.Errorf("the service answers %s", answer.Status)
-		}
 		return false, err
 	}
 	defer conn.Close()
@@ -131,7 +147,7 @@ func (w *Watcher) once(ctx context.Context, times clientTimes, log *slog.Logger,
 	})
 	defer stop()
 	w.connected()
-	log.Info("connected to the config discovery service", "service", w.Origin.String(), "id", w.ID.String())
+	log.Info("connected to the config discovery service", "service", w.service(), "id", w.ID.String())
 	ended := make(chan struct{})
 	defer close(ended)
 	go ping(conn, times, ended)
@@ -141,6 +157,16 @@ func (w *Watcher) once(ctx context.Context, times clientTimes, log *slog.Logger,
 		}
 	}
 	return w.read(conn, times, log, received)
+}
+
+// Dial connects to the service for a watch.
+func (o Origin) Dial(ctx context.Context, path string, query url.Values) (*websocket.Conn, error) {
+	dialer := websocket.Dialer{Proxy: http.ProxyFromEnvironment, HandshakeTimeout: dialTimeout, ReadBufferSize: 4096, WriteBufferSize: 1024}
+	conn, answer, err := dialer.DialContext(ctx, o.url("ws", path, query), http.Header{"Origin": []string{o.url("http", "", nil)}})
+	if err != nil && answer != nil {
+		err = fmt.Errorf("the service answers %s", answer.Status)
+	}
+	return conn, err
 }
 
 func (w *Watcher) connected() {

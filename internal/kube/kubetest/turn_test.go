@@ -27,6 +27,7 @@ import (
 	"github.com/weir-lb/weir/internal/kube/turn/stunnerv1"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
+	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
 // The addresses of the network of the tests.
@@ -245,6 +246,7 @@ func TestRootTurnOperator(t *testing.T) {
 	}
 	c.credentials("pass-1")
 	c.looksUp()
+	c.discovers()
 	c.browse()
 	c.measures()
 	c.hostile()
@@ -315,6 +317,24 @@ func (c *turnCluster) looksUp() {
 		if out := c.cat(uri, "--kubeconfig", c.plane.Kubeconfig()); !strings.Contains(out, want) {
 			c.t.Errorf("%s: %s", uri, out)
 		}
+	}
+}
+
+// discovers runs a gateway that is no Pod and finds the service of its configuration as stunnerd does with -c k8s: at the API server.
+func (c *turnCluster) discovers() {
+	c.t.Helper()
+	cmd := exec.Command(c.weir, "turn", "stunnerd", "-w", "-c", "k8s", "-i", "media/udp-gateway", "--kubeconfig", c.plane.Kubeconfig(), "--metrics=", "--admin", "unix:"+filepath.Join(c.t.TempDir(), "admin"))
+	cmd.Env = append(os.Environ(), "STUNNER_ADDR="+clientAddress)
+	lines, last := &programs.LastLines{}, ""
+	cmd.Stdout, cmd.Stderr = lines, lines
+	clitest.Must(c.t, c.client.Start(cmd))
+	netlabtest.Eventually(c.t, "a gateway that is no Pod serves", func() bool {
+		last = c.cat("turn://user-1:pass-1@" + clientAddress + ":3478")
+		return strings.Contains(last, "through the gateway")
+	}, func() string { return last + lines.LastOutput() })
+	clitest.Must(c.t, cmd.Process.Signal(os.Interrupt))
+	if err := cmd.Wait(); err != nil || strings.Contains(lines.LastOutput(), "pass-1") {
+		c.t.Errorf("%v: %s", err, lines.LastOutput())
 	}
 }
 

@@ -5,6 +5,9 @@
 //
 // It needs the verbs list on pods and get on pods/proxy. The configuration has the gateway's credentials.
 //
+// From inside of the cluster, Get and Dial find the Pods in the same way and connect to their addresses, which needs list on pods alone. A watch does not
+// go through the proxy of the API server, because that drops the query of a request for a WebSocket.
+//
 // Limits: 16 Pods are tried; a configuration has at most discovery.MaxConfig bytes.
 package lookup
 
@@ -48,14 +51,9 @@ func Gateway(ctx context.Context, c Config, id discovery.ID) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	pods := new(corev1.PodList)
-	err = client.Get().NamespaceIfScoped(c.Namespace, c.Namespace != "").Resource("pods").Param("labelSelector", Label).Param("limit", "500").Do(ctx).Into(pods)
+	candidates, err := c.candidates(ctx, client)
 	if err != nil {
-		return nil, refused("list Pods of the config discovery service", "list on pods", err)
-	}
-	candidates := running(pods.Items)
-	if len(candidates) == 0 {
-		return nil, fmt.Errorf("no Pod with the label %s runs%s; name the service with --discovery", Label, within(c.Namespace))
+		return nil, err
 	}
 	var failures []error
 	for _, pod := range candidates {
@@ -66,6 +64,20 @@ func Gateway(ctx context.Context, c Config, id discovery.ID) ([]byte, error) {
 		failures = append(failures, fmt.Errorf("Pod %s/%s: %w", pod.Namespace, pod.Name, err)) //nolint:staticcheck // a name of Kubernetes
 	}
 	return nil, errors.Join(failures...)
+}
+
+// candidates are the Pods of the service that can answer.
+func (c *Config) candidates(ctx context.Context, client *rest.RESTClient) ([]*corev1.Pod, error) {
+	pods := new(corev1.PodList)
+	err := client.Get().NamespaceIfScoped(c.Namespace, c.Namespace != "").Resource("pods").Param("labelSelector", Label).Param("limit", "500").Do(ctx).Into(pods)
+	if err != nil {
+		return nil, refused("list Pods of the config discovery service", "list on pods", err)
+	}
+	all := running(pods.Items)
+	if len(all) == 0 {
+		return nil, fmt.Errorf("no Pod with the label %s runs%s; name the address of the service", Label, within(c.Namespace))
+	}
+	return all, nil
 }
 
 func within(namespace string) string {

@@ -76,6 +76,11 @@ type Publisher interface {
 	Run(ctx context.Context, changed func()) error
 }
 
+// Relayer is a Publisher whose Run, where Relays says so, also works in an operator that does not lead: it gives out what the leader publishes.
+type Relayer interface {
+	Relays() bool
+}
+
 // Refuser is a Publisher that learns why data planes refuse a configuration.
 type Refuser interface {
 	// Refused returns the reasons by plane, for people; a plane that refuses nothing is missing. It changes as Applied does.

@@ -116,7 +116,8 @@ func (l *loop) Start(ctx context.Context) error {
 
 // publish runs the publisher of a controller until ctx ends, or it fails in the leader. In another operator it is tried again.
 func (l *loop) publish(ctx context.Context, c *Controller) error {
-	if !c.Everywhere {
+	relayer, ok := c.Publisher.(Relayer)
+	if !c.Everywhere && (!ok || !relayer.Relays()) {
 		select {
 		case <-l.elected:
 		case <-ctx.Done():

@@ -11,9 +11,11 @@ import (
 
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -39,6 +41,8 @@ type Options struct {
 	Schemes []func(*runtime.Scheme) error
 	// Election is the namespace of the Lease that elects one of several operators; empty: there is no other one.
 	Election string
+	// Labels are those of the Lease while this process is the leader, from which the others read them; nil: none.
+	Labels map[string]string
 	// Throttle is the shortest time between the begins of two renders; 0: DefaultThrottle.
 	Throttle time.Duration
 	Log      *slog.Logger
@@ -49,6 +53,7 @@ type Options struct {
 // Operator runs controllers. Methods but Run are safe for concurrent use.
 type Operator struct {
 	manager manager.Manager
+	lease   types.NamespacedName // without a name there is none
 	loop    *loop
 	log     *slog.Logger
 }
@@ -57,7 +62,7 @@ type Operator struct {
 func New(c Options) (*Operator, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range append([]func(*runtime.Scheme) error{
-		corev1.AddToScheme, appsv1.AddToScheme, discoveryv1.AddToScheme, gatewayv1.Install, gatewayv1beta1.Install,
+		corev1.AddToScheme, appsv1.AddToScheme, coordinationv1.AddToScheme, discoveryv1.AddToScheme, gatewayv1.Install, gatewayv1beta1.Install,
 	}, c.Schemes...) {
 		if err := add(scheme); err != nil {
 			return nil, err
@@ -72,7 +77,7 @@ func New(c Options) (*Operator, error) {
 		Logger:           logger,
 		Metrics:          server.Options{BindAddress: "0"}, // the admin API serves what the operator counts
 		LeaderElection:   c.Election != "",
-		LeaderElectionID: Name, LeaderElectionNamespace: c.Election, LeaderElectionReleaseOnCancel: true,
+		LeaderElectionID: Name, LeaderElectionNamespace: c.Election, LeaderElectionReleaseOnCancel: true, LeaderElectionLabels: c.Labels,
 		Cache: cache.Options{
 			DefaultTransform:         cache.TransformStripManagedFields(),
 			DefaultWatchErrorHandler: once.watchFailed,
@@ -83,6 +88,9 @@ func New(c Options) (*Operator, error) {
 		return nil, fmt.Errorf("reach the API server at %s: %w", c.REST.Host, err)
 	}
 	o := &Operator{manager: m, log: log}
+	if c.Election != "" {
+		o.lease = types.NamespacedName{Namespace: c.Election, Name: Name}
+	}
 	o.loop = newLoop(c.Controllers, newLister(m.GetCache(), m.GetRESTMapper(), scheme, c.Controllers), m.GetClient(), m.GetEventRecorder(Name), log, c.Throttle)
 	o.loop.lister.mark, o.loop.elected = o.loop.mark, m.Elected()
 	o.loop.interval = cmp.Or(c.SecretInterval, DefaultSecretInterval)
@@ -98,6 +106,18 @@ func (o *Operator) Run(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// Leader returns the labels that the operator which leads has given its Lease. An error: none leads.
+func (o *Operator) Leader(ctx context.Context) (map[string]string, error) {
+	var lease coordinationv1.Lease
+	if err := o.manager.GetAPIReader().Get(ctx, o.lease, &lease); err != nil {
+		return nil, fmt.Errorf("which operator leads? %w", err)
+	}
+	if h := lease.Spec.HolderIdentity; h == nil || *h == "" {
+		return nil, errors.New("no operator leads")
+	}
+	return lease.Labels, nil
 }
 
 // Ready returns nil once the world was rendered, by one that is not the leader too.

@@ -11,9 +11,11 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/net/netutil"
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/control/discovery"
 	"github.com/weir-lb/weir/internal/kube/operator"
@@ -27,6 +29,9 @@ type Discovery struct {
 	options  DiscoveryOptions
 	server   *discovery.Server
 	nonempty chan struct{} // closed when there is a configuration
+	first    sync.Once
+	leads    chan struct{} // closed when this process has published one
+	leader   func(context.Context) (discovery.Origin, error)
 
 	mu      sync.Mutex
 	order   []string // the last versions, the newest one last
@@ -39,6 +44,8 @@ type DiscoveryOptions struct {
 	// CertFile and KeyFile are PEM files, read for each connection, so that a certificate can be replaced; empty: no TLS.
 	CertFile, KeyFile string
 	Token             func() (string, error) // the bearer token that requests need; nil: none
+	TokenFile         string                 // from which Token reads it
+	Name              string                 // of this process among those that serve; empty: it is the only one
 	Log               *slog.Logger           // nil: silent
 }
 
@@ -51,7 +58,7 @@ const (
 // NewDiscovery returns a publisher whose Run serves. An error: the certificate cannot be used.
 func NewDiscovery(plane string, o DiscoveryOptions) (*Discovery, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	d := &Discovery{plane: plane, options: o, nonempty: make(chan struct{}), changed: func() {}}
+	d := &Discovery{plane: plane, options: o, nonempty: make(chan struct{}), leads: make(chan struct{}), changed: func() {}}
 	if o.CertFile != "" {
 		if _, err := d.certificate(nil); err != nil {
 			return nil, err
@@ -63,6 +70,13 @@ func NewDiscovery(plane string, o DiscoveryOptions) (*Discovery, error) {
 
 // Stats are the counters of the service.
 func (d *Discovery) Stats() discovery.ServerStats { return d.server.Stats() }
+
+// Follow makes Run serve also in a process that does not lead, and before it does: the configuration is that of the leader, whose service is where
+// leader says, and which learns what became of it at the nodes of this one. It is called before Run.
+func (d *Discovery) Follow(leader func(context.Context) (discovery.Origin, error)) { d.leader = leader }
+
+// Relays says whether Run works in processes that do not lead.
+func (d *Discovery) Relays() bool { return d.leader != nil }
 
 // Publish gives the plane's configuration to all nodes. It does not wait for them.
 func (d *Discovery) Publish(configs []operator.Config) error {
@@ -80,7 +94,8 @@ func (d *Discovery) Publish(configs []operator.Config) error {
 		return err
 	}
 	if d.order == nil {
-		close(d.nonempty)
+		close(d.leads)
+		d.first.Do(func() { close(d.nonempty) })
 	}
 	d.order = append(slices.DeleteFunc(d.order, func(old string) bool { return old == revision }), revision)
 	d.order = d.order[max(0, len(d.order)-maxVersions):]
@@ -138,6 +153,13 @@ func (d *Discovery) reported(n discovery.NodeStatus) {
 
 // Run serves from the first configuration on until ctx ends.
 func (d *Discovery) Run(ctx context.Context, changed func()) error {
+	var relaying sync.WaitGroup
+	defer relaying.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if d.leader != nil {
+		relaying.Go(func() { d.relay(ctx) })
+	}
 	select {
 	case <-d.nonempty:
 	case <-ctx.Done():
@@ -146,7 +168,7 @@ func (d *Discovery) Run(ctx context.Context, changed func()) error {
 	d.mu.Lock()
 	d.changed = changed
 	d.mu.Unlock()
-	listener, err := net.Listen("tcp", d.options.Listen)
+	listener, err := (&net.ListenConfig{Control: dropsSilent}).Listen(ctx, "tcp", d.options.Listen)
 	if err != nil {
 		return fmt.Errorf("config discovery service of load balancers: %w", err)
 	}
@@ -154,17 +176,69 @@ func (d *Discovery) Run(ctx context.Context, changed func()) error {
 	return d.serve(ctx, netutil.LimitListener(listener, maxConnections))
 }
 
+// relay gives the leader's configuration to the nodes of this process, until that leads itself or ctx ends.
+func (d *Discovery) relay(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	select { // in which most operators that lead have become so
+	case <-time.After(electionTime):
+	case <-d.leads:
+	case <-ctx.Done():
+	}
+	go func() {
+		select {
+		case <-d.leads:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	w := &discovery.Watcher{
+		Find: d.leader, Node: d.options.Name, TokenFile: d.options.TokenFile, Relay: d.server, Log: d.options.Log,
+		Certificate: func() ([]byte, error) {
+			own, err := d.certificate(nil)
+			if err != nil {
+				return nil, err
+			}
+			return own.Certificate[0], nil
+		},
+		Apply: func(config []byte) (uint64, error) {
+			if _, err := d.server.Set(config); err != nil {
+				return 0, err
+			}
+			d.first.Do(func() { close(d.nonempty) })
+			return 0, nil
+		},
+	}
+	_ = w.Run(ctx) // nil: ctx has ended
+}
+
+const electionTime = time.Second
+
+// silence is how long a load balancer may acknowledge nothing. Then its connection ends, and it is waited for no longer.
+const silence = 30 * time.Second
+
+// dropsSilent sets that limit on the sockets that a listening one accepts.
+func dropsSilent(_, _ string, raw syscall.RawConn) error {
+	var failed error
+	err := raw.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(silence.Milliseconds()))
+	})
+	return cmp.Or(err, failed)
+}
+
 func (d *Discovery) serve(ctx context.Context, listener net.Listener) error {
 	server := &http.Server{
 		Handler: d.server.Handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(d.options.Log.Handler(), slog.LevelDebug),
 	}
-	if d.options.CertFile != "" {
-		listener = tls.NewListener(listener, &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: d.certificate})
-	}
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
-	if err := server.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+	serve := server.Serve
+	if d.options.CertFile != "" {
+		server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: d.certificate}
+		serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+	}
+	if err := serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("config discovery service of load balancers at %v: %w", listener.Addr(), err)
 	}
 	return nil
