@@ -105,6 +105,8 @@ func TestRootEvictionOnManyCPUs(t *testing.T) {
 	const each = 60000
 	const pool = "  timeouts: {udp: 1s}\n  snat: {addresses: [\"198.18.0.1\"], ports: 2000-2063}\n"
 	most, few := func(i int) bool { return i%3 != 0 }, func(i int) bool { return i%511 == 1 }
+	w := newWorld(t)
+	defer w.close()
 	for _, hook := range hooks {
 		for _, c := range []struct {
 			flows   int // 400: more than the pool has ports, so it is ports that flows take from each other
@@ -114,8 +116,6 @@ func TestRootEvictionOnManyCPUs(t *testing.T) {
 		}{{24, "", most, each / 10}, {24, pool, most, each / 10}, {400, pool, few, 50}} {
 			snat := c.snat
 			t.Run(fmt.Sprint(hook, "/", c.flows, "/snat=", snat != ""), func(t *testing.T) {
-				w := newWorld(t)
-				defer w.close()
 				d := w.serving(t, hook, fmt.Sprintf("\nlimits: {flows: %d}", c.flows)+`
 services:
 - name: one
@@ -128,6 +128,7 @@ services:
   backends: [{name: a, address: "10.2.0.1", port: 7000}]
 `+snat)
 				d.tables.Control.Now = 1 << 30
+				before := d.Counters()
 				var replies, wrong atomic.Int64
 				w.onEachCPU(t, func(cpu int) error {
 					frame := frameOf(text(t, "udp 10.0.0.1:5000 > 192.0.2.1:80 csum=0 01"))
@@ -178,10 +179,11 @@ services:
 				if replies.Load() < c.replies || wrong.Load() != 0 {
 					t.Errorf("%d replies, %d to the wrong client or from the wrong VIP", replies.Load(), wrong.Load())
 				}
-				if c := d.Counters(); c.FlowsEvicted < each/10 || c.FlowsDisplaced != 0 {
-					t.Errorf("%d flows counted as evicted, %d as displaced", c.FlowsEvicted, c.FlowsDisplaced)
+				now := d.Counters()
+				if evicted, displaced := now.FlowsEvicted-before.FlowsEvicted, now.FlowsDisplaced-before.FlowsDisplaced; evicted < each/10 || displaced != 0 {
+					t.Errorf("%d flows counted as evicted, %d as displaced", evicted, displaced)
 				} else {
-					t.Logf("%d replies, %d flows evicted", replies.Load(), c.FlowsEvicted)
+					t.Logf("%d replies, %d flows evicted", replies.Load(), evicted)
 				}
 				consistent(t, d)
 				// What is proven at the end may stay so; the rest ends, and the tables are empty.
@@ -246,11 +248,11 @@ func consistent(t *testing.T, d *Datapath) {
 // replies on another, in a table for two dozen, so that flows are proven, renewed and taken in the same moment.
 func TestRootEvictionRaces(t *testing.T) {
 	t.Parallel()
+	w := newWorld(t)
+	defer w.close()
 	for _, hook := range hooks {
 		for _, snat := range []bool{false, true} {
 			t.Run(fmt.Sprint(hook, "/snat=", snat), func(t *testing.T) {
-				w := newWorld(t)
-				defer w.close()
 				spec := generator.Spec(lb.NAT, 1, snat, false)
 				spec.Limits = lb.LimitsSpec{Flows: 24}
 				spec.Services[0].Timeouts.UDP = lb.Timeout(time.Hour)
@@ -272,6 +274,7 @@ func TestRootEvictionRaces(t *testing.T) {
 				if hook == attach.HookXDP { // whose test run has 20 ms of preparation
 					rounds, packets = 100, 1500
 				}
+				before := d.Counters()
 				var all barrier
 				ended := newGate()
 				w.onEachCPU(t, func(cpu int) error {
@@ -306,11 +309,12 @@ func TestRootEvictionRaces(t *testing.T) {
 					return nil
 				})
 				counters := d.Counters()
-				replies := counters.Services["bench"][lb.ReasonReply].Packets
-				if counters.FlowsEvicted < 10000 || counters.FlowsDisplaced != 0 || replies < 1000 && !snat && runtime.NumCPU() > 1 {
-					t.Errorf("%d replies; %d flows counted as evicted, %d as displaced", replies, counters.FlowsEvicted, counters.FlowsDisplaced)
+				replies := counters.Services["bench"][lb.ReasonReply].Packets - before.Services["bench"][lb.ReasonReply].Packets
+				evicted, displaced := counters.FlowsEvicted-before.FlowsEvicted, counters.FlowsDisplaced-before.FlowsDisplaced
+				if evicted < 10000 || displaced != 0 || replies < 1000 && !snat && runtime.NumCPU() > 1 {
+					t.Errorf("%d replies; %d flows counted as evicted, %d as displaced", replies, evicted, displaced)
 				} else {
-					t.Logf("%d replies, %d flows evicted", replies, counters.FlowsEvicted)
+					t.Logf("%d replies, %d flows evicted", replies, evicted)
 				}
 			})
 		}

@@ -469,16 +469,19 @@ services:
   snat: {addresses: ["198.18.0.1"], ports: 2000-4699}
   backends: [{name: a, address: "10.1.0.1"}]
 `
+	w := newWorld(t)
+	defer w.close()
 	for _, hook := range hooks {
 		var f *traffic
+		client := 0
 		packet := func(i int, flags string) (string, []byte) {
-			reason, _, out := f.send(fmt.Sprintf("tcp 10.0.0.1:%d > 192.0.2.1:80 flags=%s", 2000+i, flags), "")
+			reason, _, out := f.send(fmt.Sprintf("tcp 10.0.0.%d:%d > 192.0.2.1:80 flags=%s", client, 2000+i, flags), "")
 			return reason, out
 		}
 		connected := func() bool {
-			w := newWorld(t) // a world keeps its data path, and so the hash of its tables
-			t.Cleanup(w.close)
+			client++ // its flows have other hashes than those of the one before
 			f = &traffic{t: t, w: w, d: w.serving(t, hook, spec)}
+			evicted := f.d.Counters().FlowsEvicted
 			for i := range connections {
 				reason, out := packet(i, "syn")
 				if reason != "maglev" {
@@ -487,9 +490,9 @@ services:
 				f.send(f.answer(out, "syn,ack"), "reply")
 				packet(i, "ack")
 			}
-			return f.d.Counters().FlowsEvicted == 0 && f.d.tables.Fill(f.d.now()).Proven < connections
+			return f.d.Counters().FlowsEvicted == evicted && f.d.tables.Fill(f.d.now()).Proven < connections
 		}
-		for try := 0; !connected(); try++ { // the sets of a table this full overflow with some hashes
+		for try := 0; !connected(); try++ { // the sets of a table this full overflow with the hashes of some clients
 			if try == 20 {
 				t.Fatalf("%s: no table holds all connections and has full buckets: the test is for these", hook)
 			}

@@ -23,22 +23,25 @@ services:
 
 // fragmentTable runs fragments through a program whose time stands still: any number of them comes at once.
 type fragmentTable struct {
-	w *world
-	d *Datapath
+	w      *world
+	d      *Datapath
+	before FragmentEvictions // of other tests with these tables
 }
 
 // fragmentTables runs a test on both hooks and in both kinds of modes.
 func fragmentTables(t *testing.T, fragments, held int, test func(f *fragmentTable) error) {
 	t.Parallel()
+	w := newWorld(t)
+	defer w.close()
 	for _, hook := range hooks {
 		for _, mode := range []string{"l2dsr", "nat"} {
 			t.Run(hook.String()+"/"+mode, func(t *testing.T) {
-				w := newWorld(t)
-				defer w.close()
 				f := &fragmentTable{w: w, d: w.serving(t, hook, fmt.Sprintf(fragmentSpec, fragments, held, mode))}
+				f.before = f.d.Counters().FragmentEvictions
 				ebpftest.Do(t, w.host, func() error {
 					w.there = true
-					return test(f)
+					defer func() { w.there = false }()
+					return errors.Join(w.drain(f.d), test(f))
 				})
 			})
 		}
@@ -79,8 +82,14 @@ func (f *fragmentTable) inOrder(source, id int) error {
 	return errors.Join(f.first(source, id), f.frame(source, id, 1, lb.ReasonFragment), f.frame(source, id, 2, lb.ReasonFragment))
 }
 
-// evictions reads the counters.
-func (f *fragmentTable) evictions() FragmentEvictions { return f.d.Counters().FragmentEvictions }
+// evictions reads the counters, since the test began.
+func (f *fragmentTable) evictions() FragmentEvictions {
+	now, before := f.d.Counters().FragmentEvictions, f.before
+	return FragmentEvictions{
+		Known: now.Known - before.Known, Left: now.Left - before.Left, Waiting: now.Waiting - before.Waiting,
+		Lost: now.Lost - before.Lost, Held: now.Held - before.Held,
+	}
+}
 
 // TestRootFirstFragmentFlood: first fragments, ten times what the table holds, leave room for those after them.
 func TestRootFirstFragmentFlood(t *testing.T) {

@@ -163,6 +163,14 @@ func (r *Container) first() (int, error) {
 	return pid, nil
 }
 
+// Admin is the address of an admin socket that the container has at a path, as seen from here.
+func (r *Container) Admin(path string) (string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pid, err := r.first()
+	return fmt.Sprintf("unix:/proc/%d/root%s", pid, path), err
+}
+
 // Command is a program that runs inside the Pod, as by kubectl exec.
 func (r *Container) Command(args ...string) (string, error) {
 	r.mu.Lock()

@@ -15,7 +15,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	v1 "github.com/weir-lb/weir/api/v1"
+	"github.com/weir-lb/weir/client"
 	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/cli/status"
 	"github.com/weir-lb/weir/internal/kube/kubelab"
 	"github.com/weir-lb/weir/internal/kube/kubetest"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
@@ -50,21 +52,36 @@ stringData: {psk.txt: "device=%s\n"}
 `, encode([]byte("sixteen bytes or more")), encode([]byte("key of the device")))
 }
 
-// state is what a Pod's own `weir coap cluster show` says.
+// state is what a Pod's node says of the cluster: that which `weir coap cluster show` shows, without a process for each look.
 func (c *cluster) state(name string) (n v1.CoAPClusterNode, err error) {
 	pod := c.kubelet.Pod(namespace + "/" + name)
 	if pod == nil {
 		return n, fmt.Errorf("%s does not run", name)
 	}
-	out, err := pod.Command("/usr/bin/weir", "coap", "cluster", "show", "--json")
+	address, err := pod.Admin("/run/weir/coap.sock")
 	if err != nil {
-		return n, fmt.Errorf("%s: %w: %s", name, err, out)
+		return n, fmt.Errorf("%s: %w", name, err)
 	}
-	var view v1.CoAPClusterView
-	if err := clitest.ReadStrictly([]byte(out), &view); err != nil || len(view.Nodes) != 1 {
-		return n, fmt.Errorf("%s: %w: %s", name, err, out)
+	now, err := client.New(address, "", "coap").CoAPStatus(c.t.Context())
+	if err != nil {
+		return n, fmt.Errorf("%s: %w", name, err)
+	}
+	view := status.ClusterOf(now)
+	if len(view.Nodes) != 1 {
+		return n, fmt.Errorf("%s: %d nodes", name, len(view.Nodes))
 	}
 	return view.Nodes[0], nil
+}
+
+// shows runs `weir coap cluster show` inside a Pod.
+func (c *cluster) shows(name string, members int) {
+	c.t.Helper()
+	out, err := c.kubelet.Pod(namespace+"/"+name).Command("/usr/bin/weir", "coap", "cluster", "show", "--json")
+	clitest.Must(c.t, err)
+	var view v1.CoAPClusterView
+	if err := clitest.ReadStrictly([]byte(out), &view); err != nil || len(view.Nodes) != 1 || len(view.Nodes[0].Members) != members {
+		c.t.Errorf("%s: %v: %s", name, err, out)
+	}
 }
 
 // awaitMembers waits until every Pod of the StatefulSet knows exactly the others, at the addresses that they have, over secured links.
@@ -212,6 +229,7 @@ func TestRootCoAPPods(t *testing.T) {
 	c := &cluster{t: t, plane: plane, kubelet: plane.Kubelet(image, pods)}
 	c.awaitReady(3)
 	c.awaitMembers(3)
+	c.shows("coap-0", 3)
 	probes(t, c.kubelet.Pod(namespace+"/coap-0"))
 
 	load := newLoad(t, c, lab.Namespace("client"), filepath.Join(image, "usr/bin/weir"))

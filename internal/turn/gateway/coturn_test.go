@@ -3,9 +3,11 @@ package gateway_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,13 +15,13 @@ import (
 	"github.com/weir-lb/weir/internal/turn/gateway"
 )
 
-// coturn's client sends through the gateway to coturn's echoing peer and gets everything back: on channels, by Send
+// coturn's client sends through the gateway to a peer that echoes and gets everything back: on channels, by Send
 // and Data indications, and over IPv6.
 func TestCoturnClientOverUDP(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	netlabtest.Tools(t, "turnutils_uclient", "turnutils_peer")
+	netlabtest.Tools(t, "turnutils_uclient")
 	for _, test := range []struct {
 		name, address string
 		args          []string
@@ -51,24 +53,31 @@ func TestCoturnClientOverUDP(t *testing.T) {
 	}
 }
 
-// peerPort starts coturn's echo. It is two: the one at the next port is for RTCP, which coturn's client sends there unless it
-// has the option -c. The program goes on where it cannot bind that one, and half of the client's messages are lost.
+// peerPort is the first of two adjacent ports with an echo: coturn's client sends to the next one, as RTCP, unless it has the option
+// -c. Its echo turnutils_peer is not used, because it goes on in silence where it cannot bind a port.
 func peerPort(t testing.TB, address string) uint16 {
 	t.Helper()
-	port := netlabtest.UDPPortPair(t)
-	echo := exec.Command("turnutils_peer", "-L", address, "-p", fmt.Sprint(port))
-	if err := echo.Start(); err != nil {
-		t.Fatal(err)
+	for range 10 {
+		port := netlabtest.UDPPortPair(t)
+		first, err := bindUDP(address, port)
+		if err != nil {
+			continue // a program has taken it that does not know of the others
+		}
+		second, err := bindUDP(address, port+1)
+		if err != nil {
+			_ = first.Close()
+			continue
+		}
+		for _, peer := range []*net.UDPConn{first, second} {
+			t.Cleanup(func() { _ = peer.Close() })
+			go echoFrom(peer, new(atomic.Int64))
+		}
+		return port
 	}
-	t.Cleanup(func() { _ = echo.Process.Kill(); _ = echo.Wait() })
-	for at := port; at <= port+1; at++ {
-		probe := listenUDP(t, address)
-		netlabtest.Eventually(t, "the echo answers", func() bool {
-			_, _ = probe.WriteToUDPAddrPort([]byte("are you there?"), netip.AddrPortFrom(netip.MustParseAddr(address), at))
-			_ = probe.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
-			n, _ := probe.Read(make([]byte, 100))
-			return n > 0
-		})
-	}
-	return port
+	t.Fatal("no two adjacent ports are free")
+	return 0
+}
+
+func bindUDP(address string, port uint16) (*net.UDPConn, error) {
+	return net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(address), port)))
 }

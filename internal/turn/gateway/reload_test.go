@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"reflect"
 	"strings"
@@ -84,20 +85,23 @@ func prefixEntries(t *testing.T, n int, server netip.AddrPort, stays, goes netip
 func echo(t *testing.T, address string) (at netip.AddrPort, seen *atomic.Int64) {
 	t.Helper()
 	peer, count := listenUDP(t, address), new(atomic.Int64)
-	go func() {
-		buf := make([]byte, 2048)
-		for {
-			n, from, err := peer.ReadFromUDPAddrPort(buf)
-			if isClosed(err) {
-				return
-			}
-			if err == nil {
-				count.Add(1)
-				_, _ = peer.WriteToUDPAddrPort(buf[:n], from)
-			}
-		}
-	}()
+	go echoFrom(peer, count)
 	return addrOf(peer), count
+}
+
+// echoFrom sends everything back until the socket is closed.
+func echoFrom(peer *net.UDPConn, count *atomic.Int64) {
+	buf := make([]byte, 2048)
+	for {
+		n, from, err := peer.ReadFromUDPAddrPort(buf)
+		if isClosed(err) {
+			return
+		}
+		if err == nil {
+			count.Add(1)
+			_, _ = peer.WriteToUDPAddrPort(buf[:n], from)
+		}
+	}
 }
 
 // ping sends one datagram over a channel and waits for its echo.

@@ -26,12 +26,12 @@ func streamConfig(protocol gateway.Protocol, address string, port uint16) gatewa
 }
 
 // TestCoturnClientOverStreams has coturn's client relay data over every stream-like transport and both address families, by
-// channels and by indications, to coturn's echo and between its own clients.
+// channels and by indications, to an echo and between its own clients.
 func TestCoturnClientOverStreams(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	netlabtest.Tools(t, "turnutils_uclient", "turnutils_peer")
+	netlabtest.Tools(t, "turnutils_uclient")
 	for _, transport := range []struct {
 		protocol gateway.Protocol
 		flags    string

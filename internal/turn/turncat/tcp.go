@@ -2,18 +2,19 @@ package turncat
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync/atomic"
 	"time"
 
 	"github.com/pion/logging"
 	"github.com/pion/stun/v4"
-
 	"github.com/pion/turn/v5"
+	"golang.org/x/sys/unix"
+
 	"github.com/weir-lb/weir/internal/turn/requests"
 )
 
@@ -106,8 +107,8 @@ func (c *dataConn) Read(b []byte) (int, error) { return io.ReadFull(c.through, b
 func (c *dataConn) Write(b []byte) (int, error) { return c.through.Write(b) }
 
 func tcpBelow(conn net.Conn) *net.TCPConn {
-	if secure, ok := conn.(*tls.Conn); ok {
-		conn = secure.NetConn()
+	if above, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
+		conn = above.NetConn()
 	}
 	tcp, _ := conn.(*net.TCPConn)
 	return tcp
@@ -157,15 +158,26 @@ func (t *Tunnel) serveTCP(local *stream) {
 		local.end()
 	})
 	defer stop()
-	var ended atomic.Bool // set after the client's input has ended
+	t.relayTCP(local, s.data)
+}
+
+// stuckTime is how long the server may accept none of the bytes that a client sent before the end of its input.
+const stuckTime = 30 * time.Second
+
+// relayTCP copies bytes both ways until the server ends the data connection or, after the end of the client's input, has accepted
+// everything and been silent for Config.Linger. It passes no half-close on: a server may close the whole connection then (RFC 6062
+// section 5.5), and the bytes in transit are lost.
+func (t *Tunnel) relayTCP(local *stream, data net.Conn) {
+	below := tcpBelow(data)
+	var ended, accepted atomic.Bool // the client's input has ended; the server had everything when the present silence began
 	linger := func() {
 		if ended.Load() && t.ctx.Err() == nil {
-			_ = s.data.SetReadDeadline(time.Now().Add(t.config.Linger))
+			accepted.Store(unaccepted(below) == 0)
+			_ = data.SetReadDeadline(time.Now().Add(t.config.Linger))
 		}
 	}
 	up := func() {
-		copyBytes(s.data, local.in, &t.tcp.upPackets, &t.tcp.upBytes, func() {})
-		// A half-close would make the server close the whole connection (RFC 6062 section 5.5) and lose the bytes in transit.
+		_ = copyBytes(data, local.in, &t.tcp.upPackets, &t.tcp.upBytes, func() {}) // the other direction ends for the same reason, or goes on
 		ended.Store(true)
 		linger()
 	}
@@ -174,24 +186,44 @@ func (t *Tunnel) serveTCP(local *stream) {
 	} else {
 		t.tasks.Go(up)
 	}
-	copyBytes(local.out, s.data, &t.tcp.downPackets, &t.tcp.downBytes, linger)
+	for left, since := 0, int64(0); ; linger() {
+		err := copyBytes(local.out, data, &t.tcp.downPackets, &t.tcp.downBytes, linger)
+		if !errors.Is(err, os.ErrDeadlineExceeded) || t.ctx.Err() != nil || accepted.Load() {
+			return
+		}
+		now, n := t.now(), unaccepted(below)
+		if n == 0 || n != left {
+			left, since = n, now
+		} else if now-since >= int64(stuckTime) {
+			t.warn("the TURN server does not accept the rest of what a client sent; it is lost", "bytes", n)
+			return
+		}
+	}
 }
 
-// copyBytes copies until one side ends, and calls each after every write.
-func copyBytes(to io.Writer, from io.Reader, packets, bytes *atomic.Uint64, each func()) {
+// unaccepted is how many bytes that were sent the other side's kernel has not acknowledged; 0 if the connection has ended.
+func unaccepted(conn *net.TCPConn) (bytes int) {
+	if raw, err := conn.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { bytes, _ = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
+	}
+	return bytes
+}
+
+// copyBytes copies until one side ends, and calls each after every write. It returns why it ended.
+func copyBytes(to io.Writer, from io.Reader, packets, bytes *atomic.Uint64, each func()) error {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
 		if n > 0 {
 			if _, err := to.Write(buffer[:n]); err != nil {
-				return
+				return err
 			}
 			packets.Add(1)
 			bytes.Add(uint64(n))
 			each()
 		}
 		if err != nil {
-			return
+			return err
 		}
 	}
 }
