@@ -123,7 +123,7 @@ func privilegedRuns() map[string][]privileged {
 	return map[string][]privileged{
 		"weir lb run --datapath udp": {{args: lbUDP, serves: "msg=admin"}},
 		privilege.LBRunNFQueue:       {{args: "lb run -c DIR/mark.yaml --datapath nfqueue --queue 7 --admin unix:DIR/queue", serves: applied}},
-		privilege.LBRunFast:          {{args: "lb run -c DIR/mark.yaml --datapath nfqueue --queue 7 --interface veth0 --pin-path PINS/queue --admin unix:DIR/queue", serves: applied, softly: true}},
+		privilege.LBRunFast:          {{args: "lb run -c DIR/mark.yaml --datapath nfqueue --queue 7 --interface veth0 --pin-path PINS/queue --keep=false --admin unix:DIR/queue", serves: applied, softly: true}},
 		privilege.LBRunEBPF:          {{args: ebpf, serves: "msg=admin"}},
 		privilege.LBRunVRRP:          {{args: "lb run -c DIR/vrrp.yaml --datapath udp --admin unix:DIR/vrrp", serves: "virtual router changed state"}},
 		privilege.LBStop:             {{args: "lb stop --pin-path PINS/lb", before: privilege.LBRunEBPF}},

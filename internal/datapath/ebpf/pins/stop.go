@@ -39,10 +39,11 @@ func Stop(ctx context.Context, path string, log *slog.Logger) (*v1.EBPFStopped, 
 	return p.end(ended, log)
 }
 
-// End is Stop for a pin path that no process serves, if it belongs to this network namespace. Else it does nothing.
+// End is Stop for a pin path that no process serves, if it belongs to this network namespace and this process may look into it. Else it does
+// nothing.
 func End(path string, log *slog.Logger) error {
 	p, err := FindDir(path)
-	if errors.Is(err, ErrInUse) || err == nil && p == nil {
+	if errors.Is(err, ErrInUse) || errors.Is(err, os.ErrPermission) || err == nil && p == nil {
 		return nil
 	}
 	if err != nil {
