@@ -96,7 +96,7 @@ static __always_inline int weir(ctx_t *ctx, bool inject)
 		reason = parsed == PARSE_NOT_IP ? REASON_NOT_IP : REASON_MALFORMED;
 		p->end = p->l3 = 0;
 	} else {
-		reason = steer(ctx, p);
+		reason = inject ? steer_held(ctx, p) : steer(ctx, p);
 	}
 	if (params.front)
 		reason = front(p, reason);
@@ -106,7 +106,9 @@ static __always_inline int weir(ctx_t *ctx, bool inject)
 		verdict = ctx_pass;
 	} else if (reason >= REASON_FRAGMENT_EARLY) {
 		verdict = ctx_drop;
-		if (reason == REASON_SHARE_REFUSED && p->refused == REFUSED_REJECT)
+		if (inject)
+			; /* a fragment is not answered */
+		else if (reason == REASON_SHARE_REFUSED && p->refused == REFUSED_REJECT)
 			verdict = reject(ctx, p);
 		else if (reason == REASON_ECHO_ANSWERED && !echo_reply(ctx, p))
 			reason = REASON_ECHO_REFUSED;

@@ -536,9 +536,17 @@ static __always_inline bool rewrite_stands(const struct pkt *p)
 	return slot && *(volatile const __u64 *)&slot->fingerprint == p->fingerprint;
 }
 
+static __always_inline bool take_mode(struct pkt *p)
+{
+	const struct service *service = service_at(p, p->service);
+
+	if (service)
+		p->mode = service->mode;
+	return service;
+}
+
 static __always_inline int steer(ctx_t *ctx, struct pkt *p)
 {
-	const struct service *service;
 	bool transport = !p->later && (p->kind == KIND_TCP || p->kind == KIND_UDP || (p->kind == KIND_SCTP && !params.front));
 	int reason = transport ? steer_transport(ctx, p) : steer_rest(ctx, p);
 
@@ -548,12 +556,8 @@ static __always_inline int steer(ctx_t *ctx, struct pkt *p)
 	if (reason & OPEN)
 		reason = entered(p, p->back ? outbound_open(p) : flow_open(p, p->tcp_flags), reason & ~OPEN);
 	if (p->slot != NO_SLOT) {
-		if (!transport || p->back) {
-			service = service_at(p, p->service);
-			if (!service)
-				return REASON_NOT_SERVICE;
-			p->mode = service->mode;
-		}
+		if ((!transport || p->back) && !take_mode(p))
+			return REASON_NOT_SERVICE;
 		if (p->mode == MODE_NAT) {
 			rewrite_for(p);
 			if (transport && !rewrite_stands(p)) {
@@ -564,5 +568,23 @@ static __always_inline int steer(ctx_t *ctx, struct pkt *p)
 	}
 	if (p->first)
 		reason = fragment_first(ctx, p, reason);
+	return reason;
+}
+
+/* A fragment that waited in user space, which gets no other packet from
+ * fragment_hold: the verifier walks only what it needs. */
+static __always_inline int steer_held(ctx_t *ctx, struct pkt *p)
+{
+	int reason;
+
+	if (!p->later)
+		return REASON_FRAGMENT_UNKNOWN;
+	reason = any_reason(p, fragment_later(ctx, p));
+	if (p->slot != NO_SLOT) {
+		if (!take_mode(p))
+			return REASON_NOT_SERVICE;
+		if (p->mode == MODE_NAT)
+			rewrite_for(p);
+	}
 	return reason;
 }
