@@ -100,7 +100,7 @@ sleep() { # on a busy machine also until no program of this block is still start
 		read -rt 0.01 -u $never
 	done
 }
-socket() { until [ -S $1 ]; do read -rt 0.05 -u $never; done; } # a program that was started listens
+socket() { until [ -S $1 ]; do read -rt 0.05 -u $never; done; true; } # a program that was started listens
 kept=
 interrupted() { # by Ctrl-C, the last first
 	code=0

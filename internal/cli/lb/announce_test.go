@@ -233,6 +233,7 @@ func TestRootAnnounceToBIRD(t *testing.T) {
 	nothingAccepted(t, lab, lb1)
 	lastBackendDead(t, fib, lab, probes, lb1, lb2)
 	poweredOff(t, fib, lab)
+	restartedAtRouter(t, fib, router, control)
 	wrongPassword(t, fib, lb1, func(text string) { write(password, text) })
 
 	// A planned end: first less preferred, then withdrawn, then the process ends.
@@ -343,6 +344,19 @@ func poweredOff(t *testing.T, fib *fib, lab *netlab.Lab) {
 	}
 	clitest.Must(t, lab.Namespace("segment").SetUp("to-lb1", true))
 	fib.await(vip4Prefix, 2)
+}
+
+// restartedAtRouter: the router ends its sessions, and BFD with them, and opens them again. BFD of the balancers finds out when the sessions
+// are gone already, which must not end the next ones.
+func restartedAtRouter(t *testing.T, fib *fib, router *netlab.Host, control string) {
+	t.Helper()
+	for _, session := range []string{"lb1", "lb2"} {
+		if out, err := router.Exec(t.Context(), "birdc", "-s", control, "restart", session); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		fib.await(vip4Prefix, 1)
+		fib.await(vip4Prefix, 2)
+	}
 }
 
 // wrongPassword: there is no error on the wire, so the balancer says what may be wrong.

@@ -46,10 +46,11 @@ func whereOf(n *lb.Neighbour) string {
 	return "the environment variable " + n.PasswordEnv
 }
 
-// peerOf is a neighbour as GoBGP wants it.
-func peerOf(n *lb.Neighbour, password string, is4, is6 bool) *api.Peer {
+// peer is a neighbour as GoBGP wants it.
+func (c *configured) peer() *api.Peer {
+	n, is4, is6 := &c.Neighbour, c.is4, c.is6
 	peer := &api.Peer{
-		Conf: &api.PeerConf{NeighborAddress: n.Address.String(), PeerAsn: n.AS, AuthPassword: password},
+		Conf: &api.PeerConf{NeighborAddress: n.Address.String(), PeerAsn: n.AS, AuthPassword: c.password},
 		Timers: &api.Timers{Config: &api.TimersConfig{
 			ConnectRetry: 1, IdleHoldTimeAfterReset: 1, HoldTime: uint64(n.HoldTime / time.Second), KeepaliveInterval: uint64(n.HoldTime / time.Second / 3),
 		}},

@@ -23,6 +23,8 @@ type session struct {
 	losses      uint64
 	ended       string    // why the last one ended; empty: there was none
 	limited     time.Time // it sent too many prefixes; zero: it did not
+	bfd         bool      // the neighbour has BFD
+	renew       bool      // it is to be added to GoBGP again
 	reported    string    // the problem that was logged last
 }
 
@@ -32,10 +34,10 @@ const (
 	limitWait = time.Minute
 )
 
-func (s *Speaker) remember(address netip.Addr) {
+func (s *Speaker) remember(n *lb.Neighbour) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sessions[address] = &session{since: now()}
+	s.sessions[n.Address] = &session{since: now(), bfd: n.BFD.Multiplier > 0}
 }
 
 func (s *Speaker) forget(address netip.Addr) {
@@ -66,7 +68,11 @@ func (s *Speaker) event(event *apiutil.WatchEventMessage_PeerEvent, _ time.Time)
 	case !up && one.established:
 		one.established, one.since = false, now()
 		one.losses++
-		one.ended = reasonOf(state)
+		one.ended, one.renew = reasonOf(state), one.bfd
+		select {
+		case s.lost <- struct{}{}:
+		default:
+		}
 		s.log.Warn("BGP session lost", "neighbour", state.NeighborAddress.String(), "as", state.PeerASN, "reason", one.ended)
 	case !up && state.DisconnectReason != api.PeerState_DISCONNECT_REASON_UNSPECIFIED:
 		one.ended = reasonOf(state)
@@ -92,8 +98,12 @@ func (s *Speaker) monitor(ctx context.Context, running *server.BgpServer) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-s.lost:
+			s.renew(ctx, running)
+			continue
 		case <-ticker.C:
 		}
+		s.renew(ctx, running)
 		for _, n := range s.neighbours(running) {
 			s.report(n)
 		}
@@ -101,6 +111,35 @@ func (s *Speaker) monitor(ctx context.Context, running *server.BgpServer) {
 			if err := running.EnablePeer(ctx, &api.EnablePeerRequest{Address: address.String()}); err != nil {
 				s.log.Error("open the BGP session again", "neighbour", address.String(), "error", err)
 			}
+		}
+	}
+}
+
+// renew removes neighbours with BFD whose session was lost from GoBGP, and adds them again. Left alone, BFD of GoBGP 4.8.0 finds out later that
+// the neighbour is gone, asks for a reset, and the next session ends by that as soon as it is established. With that, BFD of the neighbour
+// ends, and so on for ever.
+func (s *Speaker) renew(ctx context.Context, running *server.BgpServer) {
+	if !s.neighbouring.TryLock() { // a change is under way, and Close may wait for this goroutine: in a second
+		return
+	}
+	defer s.neighbouring.Unlock()
+	s.mu.Lock()
+	var again []configured
+	for address, one := range s.sessions {
+		if had, ok := s.peers[address]; ok && one.renew {
+			again = append(again, had)
+		}
+		one.renew = false
+	}
+	s.mu.Unlock()
+	for _, c := range again {
+		err := running.DeletePeer(ctx, &api.DeletePeerRequest{Address: c.Address.String()})
+		if err == nil {
+			err = running.AddPeer(ctx, &api.AddPeerRequest{Peer: c.peer()})
+		}
+		if err != nil {
+			s.log.Error("open the BGP session again", "neighbour", c.Address.String(), "error", err)
+			delete(s.peers, c.Address) // the next change of the announcements adds it
 		}
 	}
 }

@@ -28,8 +28,12 @@ type Speaker struct {
 	// Apply's and Close's only:
 	cancel context.CancelFunc // of the watching goroutines; nil: GoBGP does not run
 	group  sync.WaitGroup
-	peers  map[netip.Addr]configured
 	paths  map[netip.Prefix]announced
+
+	neighbouring sync.Mutex // guards peers, and what GoBGP has of them; taken before mu
+	peers        map[netip.Addr]configured
+
+	lost chan struct{} // a session of a neighbour with BFD was lost
 
 	mu       sync.Mutex        // guards the rest
 	server   *server.BgpServer // nil: GoBGP does not run
@@ -54,7 +58,9 @@ type announced struct {
 }
 
 // New returns a speaker that does not run.
-func New(log *slog.Logger) *Speaker { return &Speaker{log: cmp.Or(log, slog.New(slog.DiscardHandler))} }
+func New(log *slog.Logger) *Speaker {
+	return &Speaker{log: cmp.Or(log, slog.New(slog.DiscardHandler)), lost: make(chan struct{}, 1)}
+}
 
 // Apply implements announce.Driver.
 func (s *Speaker) Apply(settings *lb.Announce, routes []announce.Route) error {
@@ -101,7 +107,7 @@ func (s *Speaker) start(settings *lb.BGP) error {
 		running.Stop()
 		return err
 	}
-	s.cancel, s.peers, s.paths = cancel, map[netip.Addr]configured{}, map[netip.Prefix]announced{}
+	s.cancel, s.peers, s.paths = cancel, map[netip.Addr]configured{}, map[netip.Prefix]announced{} // there is no monitor yet
 	s.mu.Lock()
 	s.server, s.settings, s.sessions, s.filtered = running, settings, map[netip.Addr]*session{}, nil
 	s.mu.Unlock()
@@ -188,6 +194,8 @@ func sameAttributes(a, b *lb.BGP) bool {
 
 // applyPeers adds, changes and removes neighbours.
 func (s *Speaker) applyPeers(settings *lb.BGP) error {
+	s.neighbouring.Lock()
+	defer s.neighbouring.Unlock()
 	var errs []error
 	wanted := map[netip.Addr]configured{}
 	for i := range settings.Neighbours {
@@ -218,9 +226,8 @@ func (s *Speaker) applyPeers(settings *lb.BGP) error {
 		if _, ok := s.peers[address]; ok {
 			continue
 		}
-		s.remember(address)
-		peer := peerOf(&want.Neighbour, want.password, want.is4, want.is6)
-		if err := s.server.AddPeer(context.Background(), &api.AddPeerRequest{Peer: peer}); err != nil {
+		s.remember(&want.Neighbour)
+		if err := s.server.AddPeer(context.Background(), &api.AddPeerRequest{Peer: want.peer()}); err != nil {
 			errs = append(errs, fmt.Errorf("add neighbour %s: %w", address, err))
 			s.forget(address)
 			continue

@@ -1,14 +1,17 @@
 package pins
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -108,4 +111,33 @@ func TestReleaseBesideAFork(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.Release()
+}
+
+// A process that was killed has its lock for some milliseconds more, when its name and number can no longer be found.
+func TestStopWaitsForAKilledProcess(t *testing.T) {
+	path := t.TempDir()
+	for _, name := range []string{"maps", "links"} {
+		if err := os.Mkdir(filepath.Join(path, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := FindDir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := await(t.Context(), path, time.Millisecond); !errors.Is(err, ErrInUse) {
+		t.Errorf("a lock that is not released: %v", err)
+	}
+	stopped := make(chan error)
+	go func() {
+		_, err := Stop(context.Background(), path, slog.New(slog.DiscardHandler))
+		stopped <- err
+	}()
+	p.Release()
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the pin path is still there: %v", err)
+	}
 }

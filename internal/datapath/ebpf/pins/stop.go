@@ -19,8 +19,11 @@ import (
 	"github.com/weir-lb/weir/api/v1"
 )
 
-// stopTimeout is how long a running weir gets to end.
-const stopTimeout = 15 * time.Second
+// stopTimeout is how long a running weir gets to end, killedTimeout how long one that was killed.
+const (
+	stopTimeout   = 15 * time.Second
+	killedTimeout = time.Second
+)
 
 // Stop ends the data path of a pin path and removes all that it made: links,
 // maps, managed neighbours, offload settings. A weir that serves it is asked to
@@ -91,23 +94,36 @@ func endHolder(ctx context.Context, path string) (*Dir, int, error) {
 	defer dir.Close()
 	pid := LockHolder(dir)
 	if pid <= 1 || pid == os.Getpid() {
-		return nil, 0, fmt.Errorf("pin path %s is in use by a process that cannot be seen from here; end it first", path)
+		p, err := await(ctx, path, killedTimeout) // one that was killed keeps its lock for some milliseconds
+		if errors.Is(err, ErrInUse) {
+			err = fmt.Errorf("pin path %s is in use by a process that cannot be seen from here; end it first", path)
+		}
+		return p, 0, err
 	}
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return nil, 0, fmt.Errorf("end %s: %w", HolderName(dir), err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, stopTimeout)
+	p, err := await(ctx, path, stopTimeout)
+	if errors.Is(err, ErrInUse) {
+		err = fmt.Errorf("process %d does not end after SIGTERM", pid)
+	}
+	return p, pid, err
+}
+
+// await takes the lock once it is free. It returns ErrInUse when the time is over.
+func await(ctx context.Context, path string, timeout time.Duration) (*Dir, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
 	for {
 		p, err := FindDir(path)
 		if !errors.Is(err, ErrInUse) {
-			return p, pid, err
+			return p, err
 		}
 		select {
 		case <-ctx.Done():
-			return nil, 0, fmt.Errorf("process %d does not end after SIGTERM: %w", pid, ctx.Err())
+			return nil, err
 		case <-ticker.C:
 		}
 	}
