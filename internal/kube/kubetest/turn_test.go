@@ -332,7 +332,10 @@ func (c *turnCluster) discovers() {
 		last = c.cat("turn://user-1:pass-1@" + clientAddress + ":3478")
 		return strings.Contains(last, "through the gateway")
 	}, func() string { return last + lines.LastOutput() })
+	// A tunnel that was given up may have left an allocation, for which the first signal waits.
 	clitest.Must(c.t, cmd.Process.Signal(os.Interrupt))
+	netlabtest.Eventually(c.t, "the gateway drains", func() bool { return strings.Contains(lines.LastOutput(), "draining: ") }, lines.LastOutput)
+	_ = cmd.Process.Signal(os.Interrupt) // it may have ended
 	if err := cmd.Wait(); err != nil || strings.Contains(lines.LastOutput(), "pass-1") {
 		c.t.Errorf("%v: %s", err, lines.LastOutput())
 	}
