@@ -29,6 +29,8 @@ type Engine struct {
 	mu      sync.Mutex // of group
 	group   *workers.Group[*loop]
 	leaving atomic.Bool
+	reading atomic.Int32  // workers that still read
+	allRead chan struct{} // closed when none does
 	public  *udpio.Group
 	link    *udpio.Group
 }
@@ -39,7 +41,8 @@ func Open(cfg Config) (*Engine, error) {
 	if err := cfg.defaults(); err != nil {
 		return nil, err
 	}
-	e := &Engine{cfg: cfg}
+	e := &Engine{cfg: cfg, allRead: make(chan struct{})}
+	e.reading.Store(int32(cfg.Workers))
 	e.group = workers.New[*loop](&e.mu, workers.Limits{Messages: maxRequests})
 	listen := udpio.Config{
 		Addr: cfg.Listen, Sockets: cfg.Workers, Batch: cfg.Batch, Drops: true,
@@ -91,7 +94,7 @@ func (e *Engine) open() error {
 		if e.link != nil {
 			link = e.link.Conn(i)
 		}
-		l, err := newLoop(e.group, w, e.public.Conn(i), link, start, &e.leaving)
+		l, err := newLoop(e, w, e.public.Conn(i), link, start)
 		if err != nil {
 			return err
 		}
@@ -211,7 +214,10 @@ func (e *Engine) Run(ctx context.Context) error {
 		e.cfg.Log.Debug("serving", "address", e.Addr(), "workers", len(e.workers), "plain", e.cfg.Plain)
 	}
 	begin := func() error { return nil }
-	work := func(l *loop) error { return socketError(l.worker.id, l.run()) }
+	work := func(l *loop) error {
+		defer l.readNoMore()
+		return socketError(l.worker.id, l.run())
+	}
 	err := e.group.Run(ctx, begin, work, func(ctx context.Context) { <-ctx.Done() })
 	e.close()
 	return err

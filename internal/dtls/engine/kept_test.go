@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -343,5 +345,32 @@ func TestSocketsAreOpenBeforeTheSessions(t *testing.T) {
 	n, err := c.conn.Read(b)
 	if err != nil || c.open(b[:n]) != "early" {
 		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
+// A worker that ends handles what another one, which still reads, has for it.
+func TestEndingWorkersHandleWhatOthersHaveRead(t *testing.T) {
+	k := &supervisor{t: t}
+	e := k.start(2, nil)
+	k.stop()
+	e.reading.Store(2) // they have ended; again, one after the other
+	e.allRead = make(chan struct{})
+	first, second := e.loops[0], e.loops[1]
+	first.noMore, second.noMore = sync.Once{}, sync.Once{}
+	first.worker.inbox = newInbox(func() {})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		first.lastArrivals()
+	}()
+	for e.reading.Load() == 2 {
+		runtime.Gosched()
+	}
+	before := first.worker.stats.Malformed
+	second.worker.pass([]byte("no record"), source{}, 0)
+	second.readNoMore()
+	<-ended
+	if second.worker.stats.QueueFull > 0 || first.worker.stats.Malformed != before+1 {
+		t.Errorf("%d dropped, %d handled", second.worker.stats.QueueFull, first.worker.stats.Malformed-before)
 	}
 }

@@ -4,11 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/weir-lb/weir/internal/udpio"
-	"github.com/weir-lb/weir/internal/workers"
 )
 
 const (
@@ -30,7 +29,8 @@ type loop struct {
 	frames   []udpio.Message
 	tokens   [2]uint64
 	start    time.Time
-	leaving  *atomic.Bool // of the engine
+	engine   *Engine
+	noMore   sync.Once // it reads no more
 	// ready: the socket may have more to read.
 	publicReady, linkReady bool
 	sincePoll              int // rounds since the last epoll_wait
@@ -39,8 +39,8 @@ type loop struct {
 	left     leftOver  // of the process before
 }
 
-func newLoop(group *workers.Group[*loop], w *Worker, public, link *udpio.Conn, start time.Time, leaving *atomic.Bool) (*loop, error) {
-	l := &loop{worker: w, public: public, link: link, start: start, leaving: leaving}
+func newLoop(e *Engine, w *Worker, public, link *udpio.Conn, start time.Time) (*loop, error) {
+	l := &loop{engine: e, worker: w, public: public, link: link, start: start}
 	if l.inFlight = openInFlight(w.cfg.InFlight, w.id, w.cfg.Batch); l.inFlight != nil {
 		l.left = l.inFlight.take(w.cfg.Batch)
 		l.messages = l.inFlight.read.Messages()
@@ -54,7 +54,7 @@ func newLoop(group *workers.Group[*loop], w *Worker, public, link *udpio.Conn, s
 	if l.poller, err = udpio.NewPoller(2); err != nil {
 		return nil, err
 	}
-	w.inbox, w.requests = newInbox(l.poller.Wake), group.Add(l, l.poller.Wake)
+	w.inbox, w.requests = newInbox(l.poller.Wake), e.group.Add(l, l.poller.Wake)
 	err = l.poller.AddConn(public, tokenPublic)
 	if link != nil && err == nil {
 		l.frames = udpio.NewMessages(linkBatch, linkSize)
@@ -83,6 +83,7 @@ func (l *loop) run() error {
 		}
 		w.stats.Rounds++
 		if !l.serveOthers() {
+			l.lastArrivals()
 			l.closeSessions()
 			return nil
 		}
@@ -222,11 +223,36 @@ func (w *Worker) takeOver() {
 	}
 }
 
+// othersRead is how long a worker that ends waits for the others, of which each handles one batch more at most.
+const othersRead = time.Second
+
+// lastArrivals handles what the other workers have read for this one until they read no more: the clients of a process that leaves its sessions
+// to another one would have to repeat it.
+func (l *loop) lastArrivals() {
+	l.readNoMore()
+	timer := time.NewTimer(othersRead)
+	defer timer.Stop()
+	select {
+	case <-l.engine.allRead:
+	case <-timer.C:
+	}
+	l.worker.takeOver()
+}
+
+// readNoMore says that this worker reads no more.
+func (l *loop) readNoMore() {
+	l.noMore.Do(func() {
+		if l.engine.reading.Add(-1) == 0 {
+			close(l.engine.allRead)
+		}
+	})
+}
+
 // closeSessions sends close_notify to every session, unless another process goes on with them.
 func (l *loop) closeSessions() {
 	w := l.worker
 	l.endMailboxes()
-	for p := w.peers.oldest; p != nil && !l.leaving.Load(); p = w.peers.oldest {
+	for p := w.peers.oldest; p != nil && !l.engine.leaving.Load(); p = w.peers.oldest {
 		w.Close(p)
 	}
 	w.out.flush()
