@@ -88,17 +88,24 @@ ip link set lo up
 sysctl -q net.ipv4.ip_forward=1
 set +e
 exec {never}<> <(:) # from which nothing can be read: to wait without a process
-sleep() { # on a busy machine also until no program of this block is still starting: asleep, twenty times in a row
+sleep() { # on a busy machine also until no program of this block is still starting: asleep, twenty times in a row, or it has a socket at last
 	command sleep "$@"
 	calm=0
-	for i in {1..500}; do
+	for i in {1..4000}; do
 		calm=$((calm + 1))
 		for stat in /proc/[0-9]*/stat; do
-			{ read -r _ program state _ <$stat; } 2>/dev/null && [[ $program == "(weir"* && $state == [RD] ]] && calm=0
+			{ read -r _ program state _ <$stat; } 2>/dev/null && [[ $program == "(weir"* && $state == [RD] ]] || continue
+			[ $i -gt 500 ] && connected ${stat%/stat} || calm=0
 		done
 		[ $calm -ge 20 ] && break
 		read -rt 0.01 -u $never
 	done
+}
+connected() {
+	for fd in $1/fd/*; do
+		[ -S $fd ] && return
+	done
+	return 1
 }
 socket() { until [ -S $1 ]; do read -rt 0.05 -u $never; done; true; } # a program that was started listens
 kept=

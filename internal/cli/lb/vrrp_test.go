@@ -109,6 +109,7 @@ func (l *vrrpLab) keepalived() (end func(syscall.Signal)) {
 			clitest.Must(l.t, err)
 			child, err := strconv.Atoi(strings.TrimSpace(string(text)))
 			clitest.Must(l.t, err)
+			syscall.Kill(child, syscall.SIGSTOP) // or it notices the end of its parent, and ends as if it had been asked to
 			cmd.Process.Kill()
 			syscall.Kill(child, signal)
 		}
