@@ -61,7 +61,12 @@ The exit code is 1 if a request or a session was lost or a request failed, or, w
   weir coap bench "coap://localhost:5783/benchmark?rlen=5000" --payload-size 5000 --block-size 1024
   weir coap bench "coap://localhost:5783/reverse-request?req=10&res=feed-CON" --mode reverse-request --requests 1000
   weir coap bench coaps://localhost:5784/benchmark --handshake-every 1 --cipher TLS_ECDHE_PSK_WITH_AES_128_GCM_SHA256`,
-		Args: cli.OneURI,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 && args[0] == "all" {
+				return cli.UsageError(errors.New("all tests in a row are a command of their own: weir coap bench-all HOST"))
+			}
+			return cli.OneURI(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error { return runCoapBench(cmd, args[0], &f) },
 	}
 	flags := cmd.Flags()

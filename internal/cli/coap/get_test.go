@@ -61,6 +61,9 @@ Benchmark started\.
 // Every test runs that the server knows; one that it does not know is shown with its error and stops nothing.
 func TestCoapBenchAll(t *testing.T) {
 	clitest.TakesSeconds(t)
+	if out, code := clitest.Weir(t, "coap", "bench", "all", "localhost"); code != 2 || !strings.Contains(out, "weir coap bench-all HOST") {
+		t.Errorf("bench all: exit code %d: %s", code, out)
+	}
 	addresses := clitest.FreeAddresses(t, 2)
 	clitest.Start(t, "server", "coap", "server", "--workers", "1", "--listen", addresses[0], "--dtls", addresses[1])
 	args := []string{
