@@ -64,6 +64,7 @@ func narrow(t *testing.T, b *clitest.Page, name string) {
 
 // The page names what fails of announcements.
 func announcementsPage(t *testing.T, b *clitest.Page) {
+	defer b.Open("about:blank") // or it asks a server that has ended
 	since := time.Now().Add(-time.Hour)
 	b.Open(statusServer(t, "lb", v1.LBStatus{BalancerStatus: v1.BalancerStatus{Generation: 1, AppliedAt: since, Datapath: "ebpf", Services: []v1.ServiceStatus{}, Announce: &v1.AnnounceStatus{
 		State: "serving", Error: "netlink: no such device",
@@ -93,6 +94,7 @@ func announcementsPage(t *testing.T, b *clitest.Page) {
 
 // The page names what fails of a cluster: shards at a node that is down, failed transfers, a store that does not answer.
 func shardsPage(t *testing.T, b *clitest.Page) {
+	defer b.Open("about:blank") // or it asks a server that has ended
 	one, two, buddy := uint32(1), uint32(2), uint8(3)
 	address := netip.MustParseAddrPort("192.0.2.1:5784")
 	b.Open(statusServer(t, "coap", v1.CoAPStatus{Listeners: []v1.CoAPListener{{

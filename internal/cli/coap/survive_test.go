@@ -164,7 +164,7 @@ func TestCoapSurvivesUpgrade(t *testing.T) {
 		}
 	})
 	if n := result.Stats.Retransmissions; n > 0 {
-		t.Errorf("%d requests were repeated", n)
+		t.Errorf("%d requests were repeated; %+v", n, s.now().Listeners[0].Engine)
 	}
 }
 
@@ -192,7 +192,7 @@ func TestCoapSurvivesRestart(t *testing.T) {
 				restored(t, "restart", s.now())
 			})
 			if n := result.Stats.Retransmissions; supervised && n > 0 {
-				t.Errorf("%d requests were repeated", n)
+				t.Errorf("%d requests were repeated; %+v", n, s.now().Listeners[0].Engine)
 			}
 		})
 	}
