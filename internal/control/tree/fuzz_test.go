@@ -83,6 +83,7 @@ func edited(root any, which, how uint16) (after any, removes, ok bool) {
 			return nil, false, false
 		}
 		after, err = tree.Set(shape(), root, at.path, value)
+		return after, at.path[len(at.path)-1] == "name", err == nil // with another name it is another item
 	case 2, 3: // a key, or items of named lists
 		patch, readErr := tree.Read(shape().At(at.path), []byte([]string{
 			`{"weight": 5}`, `{"new_flow_rate": 9}`, `{"timeouts": {"udp": "30s"}}`, `{"backends": [{"name": "zz", "address": "10.0.0.9"}]}`,
