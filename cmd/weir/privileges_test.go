@@ -178,8 +178,9 @@ func privilegedRuns() map[string][]privileged {
 			{args: "bench run dsr --only routing,iptables-dnat,weir-nat-xdp,weir-l2dsr-tcx --loads iperf2 --rounds 1 --duration 100ms --families ipv4"},
 			{args: "bench run floods --quick --duration 1s --only later-fragments/nat-xdp"},
 		},
-		privilege.TCPPeers:  {{args: "tcp bench --with wrk --connections 20 --hold 1s --rounds 1"}},
-		privilege.BenchDump: {{args: "bench run dump --flows 1000 --rate 1000 --duration 1s"}},
+		privilege.TCPPeers:      {{args: "tcp bench --with wrk --connections 20 --hold 1s --rounds 1"}},
+		privilege.BenchFailover: {{args: "bench run failover --flows 20 --rate 200 --only weir-dsr --changes none"}},
+		privilege.BenchDump:     {{args: "bench run dump --flows 1000 --rate 1000 --duration 1s"}},
 		"weir bench run soak, restart": {
 			{args: "bench run soak --duration 5s --every 1s"},
 			{args: "bench run restart --clients 5 --times 1 --every 2s --events upgrade"},

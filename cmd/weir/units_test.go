@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/privilege"
+	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
 // unitNeeds names, for each unit of the packages, the row of docs/privileges.md whose capabilities it has.
@@ -26,9 +27,7 @@ const maxExposure = "20"
 // systemd finds nothing wrong with the units, and little that they leave open. They have the capabilities of the table, and no others.
 func TestUnits(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("systemd-analyze"); err != nil && os.Getenv("WEIR_ROOT") != "1" {
-		t.Skip("systemd-analyze is not installed; make test installs it")
-	}
+	netlabtest.Tools(t, "systemd-analyze")
 	root := t.TempDir()
 	units, err := filepath.Glob("../../deploy/systemd/*.service")
 	if err != nil || len(units) != len(unitNeeds) {

@@ -26,20 +26,21 @@ const (
 	TurnOffload  = "weir turn gateway with offload"
 	Doctor       = "weir doctor"
 
-	LabUp        = "weir lab up"
-	LabExec      = "weir lab exec"
-	LabDown      = "weir lab down"
-	SNATLab      = "weir snat lab"
-	SNATKernel   = "weir snat lab --nat kernel"
-	TCPNamespace = "weir tcp bench --via direct, nfqueue, nft-dnat, iptables-dnat"
-	TCPKernel    = "weir tcp bench --via tcx, xdp, l2dsr, nfqueue-fast"
-	TCPPeers     = "weir tcp bench --with"
-	BenchEBPF    = "weir bench ebpf"
-	BenchLive    = "weir bench ebpf --live"
-	BenchMoved   = "weir bench coap --datapath ebpf"
-	BenchDSR     = "weir bench run dsr, floods, chaos, idle-crash, failover, kube-sessions, kube-scale"
-	BenchNFQueue = "weir bench run nfqueue"
-	BenchDump    = "weir bench run dump"
+	LabUp         = "weir lab up"
+	LabExec       = "weir lab exec"
+	LabDown       = "weir lab down"
+	SNATLab       = "weir snat lab"
+	SNATKernel    = "weir snat lab --nat kernel"
+	TCPNamespace  = "weir tcp bench --via direct, nfqueue, nft-dnat, iptables-dnat"
+	TCPKernel     = "weir tcp bench --via tcx, xdp, l2dsr, nfqueue-fast"
+	TCPPeers      = "weir tcp bench --with"
+	BenchEBPF     = "weir bench ebpf"
+	BenchLive     = "weir bench ebpf --live"
+	BenchMoved    = "weir bench coap --datapath ebpf"
+	BenchDSR      = "weir bench run dsr, floods, chaos, idle-crash, kube-sessions, kube-scale"
+	BenchFailover = "weir bench run failover"
+	BenchNFQueue  = "weir bench run nfqueue"
+	BenchDump     = "weir bench run dump"
 )
 
 // Commands lists what each command needs. A listener on a port below net.ipv4.ip_unprivileged_port_start (1024) needs
@@ -53,8 +54,8 @@ func Commands() []Command {
 	load := Need{bpf, "load programs, make and read their tables"}
 	pointers := Need{perfmon, "let programs compute with addresses of packets"}
 	attach := Need{network, "attach programs, keep neighbours resolved"}
-	names := Need{"CAP_DAC_OVERRIDE", "give namespaces names in /run/netns, take the lock of iptables, pin programs"}
-	inside := Need{"CAP_SYS_ADMIN", "make network namespaces and enter them"}
+	names := Need{"CAP_DAC_OVERRIDE", "name namespaces in /run/netns, lock iptables, pin programs"}
+	inside := Need{"CAP_SYS_ADMIN", "make and enter network namespaces"}
 	build := Need{network, "set up interfaces, routes and rules in namespaces"}
 	lab := []Need{names, build, inside}
 	programs := append([]Need{load, pointers}, lab...)
@@ -95,6 +96,7 @@ func Commands() []Command {
 		{Name: TCPPeers, Needs: lab},
 		{Name: BenchNFQueue, Needs: programs},
 		{Name: BenchDSR, Needs: frames},
+		{Name: BenchFailover, Needs: append([]Need{{"CAP_NET_BIND_SERVICE", "let BIRD listen on port 179"}}, frames...)},
 		{Name: BenchDump, Needs: frames},
 		{Name: "weir bench run soak, restart"},
 		{Name: BenchEBPF, Needs: []Need{load, build, inside}},

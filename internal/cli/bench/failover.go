@@ -34,7 +34,7 @@ two open files, each UDP flow one: see ulimit -n.`,
   sudo weir bench run failover --json > failover.json; weir bench report failover.json -o failover.html`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return out.Run(cmd, privilege.BenchDSR, &config.Run, config.Validate(), func(ctx context.Context) ([]*measure.Result, error) {
+			return out.Run(cmd, privilege.BenchFailover, &config.Run, config.Validate(), func(ctx context.Context) ([]*measure.Result, error) {
 				return bench.Failover(ctx, config)
 			})
 		},

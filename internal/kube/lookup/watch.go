@@ -14,7 +14,7 @@ import (
 	"github.com/weir-lb/weir/internal/kube/discovery"
 )
 
-// Dial connects to the config discovery service for a watch, at a path of it. Each call looks for the Pods anew, because they may have been
+// Dial connects to the config discovery service for a watch, at a path of it. Each call looks for the Pods again, because they may have been
 // replaced. A [discovery.Watcher] takes it.
 func (c *Config) Dial(ctx context.Context, path string, query url.Values) (conn *websocket.Conn, err error) {
 	return conn, c.each(ctx, func(o discovery.Origin) (err error) {
