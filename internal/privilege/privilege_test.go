@@ -12,7 +12,7 @@ import (
 )
 
 func TestMissingCapabilitiesAreNamed(t *testing.T) {
-	all := uint64(1)<<unix.CAP_BPF | 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_PERFMON | 1<<unix.CAP_DAC_READ_SEARCH | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_SYS_ADMIN
+	all := uint64(1)<<unix.CAP_NET_BIND_SERVICE | 1<<unix.CAP_BPF | 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_PERFMON | 1<<unix.CAP_DAC_READ_SEARCH | 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_NET_RAW | 1<<unix.CAP_SYS_ADMIN
 	for _, c := range Commands() {
 		if err := missing(c.Name, all); err != nil {
 			t.Errorf("with all: %v", err)
