@@ -142,7 +142,7 @@ func TestCoapSurvivesUpgrade(t *testing.T) {
 	}
 	at := netlabtest.UDPAddress(t).String()
 	s := startSurvivor(t, "coap", "server", "--dtls-only", "--dtls", at, "--workers", "2")
-	upgrades := 0
+	upgrades, drops := 0, netlabtest.QueueDrops(t)
 	// Whatever is repeated after so long was lost: a new process takes less to start on any machine.
 	result := under(t, "coaps://"+at+"/benchmark?rlen=40", false, 20*time.Second, func() {
 		before := s.now()
@@ -163,9 +163,7 @@ func TestCoapSurvivesUpgrade(t *testing.T) {
 			t.Errorf("%+v", after.Handover)
 		}
 	})
-	if n := result.Stats.Retransmissions; n > 0 {
-		t.Errorf("%d requests were repeated; %+v", n, s.now().Listeners[0].Engine)
-	}
+	noneRepeated(t, s, result, drops)
 }
 
 // Ended by SIGTERM and started again with the same state directory, a server has all sessions it had, also with other numbers
@@ -178,7 +176,7 @@ func TestCoapSurvivesRestart(t *testing.T) {
 		t.Run(flag, func(t *testing.T) {
 			at := netlabtest.UDPAddress(t).String()
 			args := []string{"coap", "server", "--dtls-only", "--dtls", at, "--workers", "2", "--state", filepath.Join(t.TempDir(), "state"), flag}
-			s, starts, first, again := startSurvivor(t, args...), 0, 1, repeatSoon
+			s, starts, first, again, drops := startSurvivor(t, args...), 0, 1, repeatSoon, netlabtest.QueueDrops(t)
 			supervised := flag != "--no-supervisor"
 			if supervised {
 				// What waits in the socket of a worker that is no longer there would be lost. What is repeated after so long was lost: see above.
@@ -191,10 +189,20 @@ func TestCoapSurvivesRestart(t *testing.T) {
 				starts++
 				restored(t, "restart", s.now())
 			})
-			if n := result.Stats.Retransmissions; supervised && n > 0 {
-				t.Errorf("%d requests were repeated; %+v", n, s.now().Listeners[0].Engine)
+			if supervised {
+				noneRepeated(t, s, result, drops)
 			}
 		})
+	}
+}
+
+// noneRepeated checks that no request was repeated, but for those that the kernel may have dropped for floods of other tests since it had
+// counted so many drops.
+func noneRepeated(t *testing.T, s *survivor, result client.BenchResult, drops uint64) {
+	t.Helper()
+	drops = netlabtest.QueueDrops(t) - drops
+	if n := result.Stats.Retransmissions; n > drops {
+		t.Errorf("%d requests were repeated, %d datagrams dropped by the kernel; %+v", n, drops, s.now().Listeners[0].Engine)
 	}
 }
 

@@ -99,6 +99,13 @@ func wait(t *testing.T, s *Server, version string, nodes ...string) error {
 	return s.Wait(ctx, version, nodes...)
 }
 
+// has reports whether the server has the record of a node of its own.
+func (s *Server) has(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.nodes[name] != nil
+}
+
 // until waits for what the status of a node says.
 func until(t *testing.T, s *Server, what string, is func(NodeStatus) bool) {
 	t.Helper()

@@ -89,7 +89,7 @@ func TestRelayedNodeMoves(t *testing.T) {
 	until(t, leader, "it is behind the relay", func(n NodeStatus) bool { return n.Node == "n" && n.Applied == version })
 	nodeAt(t, at, "n")
 	second := set(t, leader, "two")
-	until(t, leader, "it is at the leader", func(n NodeStatus) bool { return n.Connected && n.Applied == second && leader.nodes["n"] != nil })
+	until(t, leader, "it is at the leader", func(n NodeStatus) bool { return n.Connected && n.Applied == second && leader.has("n") })
 	end()
 	if all := leader.Nodes(); len(all) != 1 || all[0].Applied != second || !all[0].Connected {
 		t.Errorf("%+v", all)
