@@ -347,8 +347,7 @@ func (c *chaos) quiet(load *coapLoad) error {
 	c.config.progress(1, "waiting for the last answers")
 	end := time.Now()
 	err := until(c.ctx, chaosQuiet, func() error {
-		taken := load.taken()
-		if len(taken) == 0 || !taken[len(taken)-1].At.Add(-millis(taken[len(taken)-1].Waiting)).After(end) {
+		if !load.settled(end) {
 			return errors.New("answers are outstanding")
 		}
 		return load.failure()

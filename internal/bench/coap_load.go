@@ -34,8 +34,12 @@ type coapLoad struct {
 
 // startCoapLoad starts clients of a URI in a namespace, which go on until they are ended.
 func startCoapLoad(s *programs.Stage, namespace, uri string, args ...string) (*coapLoad, error) {
-	l := &coapLoad{running: s.Running, begun: make(chan struct{}), ended: make(chan struct{})}
-	l.cmd = exec.Command(s.Binary, append([]string{"coap", "bench", uri, "--no-stop", "--allow-errors", "--json"}, args...)...) //nolint:gosec // our own binary
+	return followCoapLoad(s, namespace, exec.Command(s.Binary, append([]string{"coap", "bench", uri, "--no-stop", "--allow-errors", "--json"}, args...)...)) //nolint:gosec // our own binary
+}
+
+// followCoapLoad starts a command of `weir coap bench` in a namespace.
+func followCoapLoad(s *programs.Stage, namespace string, cmd *exec.Cmd) (*coapLoad, error) {
+	l := &coapLoad{cmd: cmd, running: s.Running, begun: make(chan struct{}), ended: make(chan struct{})}
 	l.cmd.Stdout = &l.out
 	progress, err := l.cmd.StderrPipe()
 	if err != nil {
@@ -104,6 +108,17 @@ func (l *coapLoad) taken() []v1.CoAPBenchSample {
 	return slices.Clone(l.samples)
 }
 
+// settled reports whether every client has had an answer, or no hope for one, since a time.
+func (l *coapLoad) settled(since time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.samples) == 0 {
+		return false
+	}
+	latest := &l.samples[len(l.samples)-1]
+	return latest.At.Add(-millis(latest.Waiting)).After(since)
+}
+
 // loadEnd bounds how long the clients may take to end.
 const loadEnd = 20 * time.Second
 
@@ -115,10 +130,15 @@ func (l *coapLoad) end(ctx context.Context) (total v1.CoAPBench, err error) {
 	_ = l.cmd.Process.Signal(os.Interrupt) // if it has ended meanwhile, its result says so
 	limited, cancel := context.WithTimeout(ctx, loadEnd)
 	defer cancel()
+	return l.result(limited)
+}
+
+// result is that of clients that end, at the latest with ctx.
+func (l *coapLoad) result(ctx context.Context) (total v1.CoAPBench, err error) {
 	select {
 	case <-l.ended:
-	case <-limited.Done():
-		return total, fmt.Errorf("the clients do not end: %w", limited.Err())
+	case <-ctx.Done():
+		return total, fmt.Errorf("the clients do not end: %w", ctx.Err())
 	}
 	if err = l.err; err == nil {
 		err = json.Unmarshal(l.out.Bytes(), &total)

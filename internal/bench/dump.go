@@ -39,8 +39,8 @@ func (c *DumpConfig) Validate() error {
 		return fmt.Errorf("--flows %d: give 1000 to %d", c.Flows, maximumKnown)
 	case !(c.Rate >= minimumDumpRate && c.Rate <= 10e6):
 		return fmt.Errorf("--rate %g: give %d to 10000000 datagrams a second", c.Rate, minimumDumpRate)
-	case c.Duration < time.Second || c.Duration > 10*time.Minute:
-		return fmt.Errorf("--duration %v: give 1s to 10m for each phase", c.Duration)
+	case c.Duration < time.Second/2 || c.Duration > 10*time.Minute:
+		return fmt.Errorf("--duration %v: give 500ms to 10m for each phase", c.Duration)
 	}
 	for _, name := range c.Only {
 		if !slices.Contains(DumpTargets(), name) {

@@ -24,8 +24,8 @@ type liveSender struct {
 	program *ebpf.Program
 }
 
-// liveRun is how many frames one system call sends at least: setting one up and waiting for its end costs up to 20 ms. A call
-// of liveMost ends within seconds, also on a slow path.
+// liveRun is how many frames one system call sends at least, in less than a second an eighth of them: setting one up and waiting for its end
+// costs up to 20 ms. A call of liveMost ends within seconds, also on a slow path.
 const liveRun, liveMost = 1 << 19, 1 << 23
 
 func (f *flood) openLive() (*liveSender, error) {
@@ -49,7 +49,11 @@ func (s *liveSender) send(ctx context.Context) (sent uint64, elapsed time.Durati
 			return err
 		}
 		defer restore()
-		frames := liveRun
+		least := liveRun
+		if s.flood.Duration < time.Second {
+			least /= 8
+		}
+		frames := least
 		for start := time.Now(); elapsed < s.flood.Duration; {
 			if err := s.run(frames); err != nil {
 				return err
@@ -60,7 +64,7 @@ func (s *liveSender) send(ctx context.Context) (sent uint64, elapsed time.Durati
 			}
 			elapsed = time.Since(start)
 			left := float64(s.flood.Duration-elapsed) / float64(elapsed)
-			frames = min(max(int(float64(sent)*left), liveRun), liveMost) // the rest in one call
+			frames = min(max(int(float64(sent)*left), least), liveMost) // the rest in one call
 		}
 		return nil
 	})

@@ -36,7 +36,7 @@ const (
 	floodNewRate  = 20                     // new flows a second; of DTLS a half of it
 	moveEvery     = 2 * time.Second        // a DTLS client changes its address
 	moveRetry     = 100 * time.Millisecond // its first retransmission; it gives a request up after 31 to 46 times that
-	moveWait      = 6 * time.Second        // after the flood: longer than that
+	moveWait      = 6 * time.Second        // at most for the movers' answers after the flood: longer than that
 	floodWait     = 2 * time.Second        // after the flood, before the last look
 )
 

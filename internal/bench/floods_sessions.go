@@ -2,6 +2,8 @@ package bench
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os/exec"
 	"time"
 
@@ -9,22 +11,25 @@ import (
 	"github.com/weir-lb/weir/internal/testbed/programs"
 )
 
-// sessionsOutcome is what a run of CoAP clients ended with.
-type sessionsOutcome struct {
-	stats v1.CoAPBenchStats
-	err   error
-}
-
 // floodDTLS has clients with connection ids that move, sessions that sleep, and new handshakes.
 func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err error) {
 	uri := "coaps://" + r.entry.String() + "/benchmark?rlen=40"
 	slept := r.sleep()
-	moverCtx, stopMovers := context.WithCancel(ctx)
-	defer stopMovers()
-	wake := slept + r.config.Duration + moveWait
-	sleepers := coapBench(r.config.Binary, uri, floodSleepers, "--requests", "2", "--interval", wake.String(), "--quiet")
 	started := time.Now()
-	moved, woken := r.begin(moverCtx, r.movers(uri)), r.begin(ctx, sleepers)
+	movers, err := followCoapLoad(r.Stage, "clients", r.movers(uri))
+	if err != nil {
+		return 0, 0, err
+	}
+	defer movers.stop()
+	wake := slept + r.config.Duration + r.wakeAfter()
+	sleepers, err := followCoapLoad(r.Stage, "clients", coapBench(r.config.Binary, uri, floodSleepers, "--requests", "2", "--interval", wake.String(), "--progress", "json"))
+	if err != nil {
+		return 0, 0, err
+	}
+	defer sleepers.stop()
+	if err := errors.Join(movers.started(ctx), sleepers.started(ctx)); err != nil { // the flood comes to sessions that are there
+		return 0, 0, fmt.Errorf("before the flood: %w", err)
+	}
 	var cid []byte
 	if r.flood.name == attackForged {
 		if err := programs.Sleep(ctx, 2*moveRetry+time.Second); err != nil { // the sleepers have fallen silent: it is one of the movers
@@ -52,17 +57,37 @@ func (r *floodRun) floodDTLS(ctx context.Context) (offered, reached float64, err
 	if err != nil {
 		return 0, 0, err
 	}
-	if err := programs.Sleep(ctx, moveWait); err != nil {
+	if err := r.lastAnswers(ctx, movers); err != nil {
 		return 0, 0, err
 	}
 	if r.target.certificates {
 		r.clients.signatures = uint64(r.counter(ctx, "signatures"))
 	}
 	r.clients.movesDue = floodMovers * uint64(max(0, time.Since(started)/moveEvery-1))
-	stopMovers()
-	m := <-moved
-	r.countSessions(&m.stats, <-woken, handshakes)
-	return offered, reached, m.err
+	moved, err := movers.end(ctx)
+	woken, failed := sleepers.result(ctx)
+	r.countSessions(&moved.Stats, &woken.Stats, failed, handshakes)
+	return offered, reached, err
+}
+
+// lastAnswers waits until every request that movers sent during the flood is answered or given up.
+func (r *floodRun) lastAnswers(ctx context.Context, movers *coapLoad) error {
+	end := time.Now()
+	_ = until(ctx, moveWait, func() error { // what has no answer by then is waited for no longer
+		if !movers.settled(end) {
+			return errors.New("answers are outstanding")
+		}
+		return nil
+	})
+	return ctx.Err()
+}
+
+// wakeAfter is how long after the flood sleeping sessions are used again.
+func (r *floodRun) wakeAfter() time.Duration {
+	if r.config.Quick {
+		return floodWait
+	}
+	return moveWait
 }
 
 // sleep is how long sessions have been silent when the flood begins.
@@ -76,19 +101,9 @@ func (r *floodRun) sleep() time.Duration {
 	return floodSleep
 }
 
-// begin runs CoAP clients; the channel has their outcome at their end.
-func (r *floodRun) begin(ctx context.Context, cmd *exec.Cmd) <-chan sessionsOutcome {
-	outcome := make(chan sessionsOutcome, 1)
-	go func() {
-		stats, err := coapResult(ctx, r.Running, r.Host("clients"), cmd)
-		outcome <- sessionsOutcome{stats, err}
-	}()
-	return outcome
-}
-
 // movers is the command of clients that change their address again and again.
 func (r *floodRun) movers(uri string) *exec.Cmd {
-	cmd := coapBench(r.config.Binary, uri, floodMovers, "--requests", "1000000000", "--interval", "500ms", "--rebind-every", moveEvery.String(), "--ack-timeout", moveRetry.String(), "--no-stop", "--quiet")
+	cmd := coapBench(r.config.Binary, uri, floodMovers, "--requests", "1000000000", "--interval", "500ms", "--rebind-every", moveEvery.String(), "--ack-timeout", moveRetry.String(), "--no-stop", "--progress", "json")
 	for _, source := range floodsSources {
 		cmd.Args = append(cmd.Args, "--from", source.String())
 	}
@@ -96,16 +111,16 @@ func (r *floodRun) movers(uri string) *exec.Cmd {
 }
 
 // countSessions counts what sessions that moved, sessions that slept and new handshakes lost.
-func (r *floodRun) countSessions(moved *v1.CoAPBenchStats, woken sessionsOutcome, handshakes Handshakes) {
+func (r *floodRun) countSessions(moved, woken *v1.CoAPBenchStats, failed error, handshakes Handshakes) {
 	c := &r.clients
 	c.newOK, c.newAll = handshakes.OK, handshakes.All
 	c.moved, c.movedLost = moved.Rebinds, moved.LostSessions+moved.Rehandshakes+moved.Lost+moved.Failed
 	c.asleep = floodSleepers
-	c.kept = floodSleepers - min(floodSleepers, woken.stats.LostSessions+woken.stats.Lost+woken.stats.Failed+woken.stats.HandshakeErrors)
+	c.kept = floodSleepers - min(floodSleepers, woken.LostSessions+woken.Lost+woken.Failed+woken.HandshakeErrors)
 	c.sent, c.repeated = moved.Requests, moved.Retransmissions
-	if woken.err != nil { // its first request failed, or its clients could not begin
+	if failed != nil { // its first request failed, or its clients could not begin
 		c.kept = 0
-		c.why = append(c.why, woken.err.Error())
+		c.why = append(c.why, failed.Error())
 	}
 	if handshakes.Why != "" {
 		c.why = append(c.why, handshakes.Why)

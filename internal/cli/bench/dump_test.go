@@ -18,7 +18,7 @@ func TestRootBenchDump(t *testing.T) {
 	}
 	netlabtest.Tools(t, "iptables")
 	const flows = 4096
-	out, err := clitest.Execute(t, "bench", "run", "dump", "--flows", "4096", "--rate", "2000", "--duration", "1s", "--json")
+	out, err := clitest.Execute(t, "bench", "run", "dump", "--flows", "4096", "--rate", "2000", "--duration", "500ms", "--json")
 	if err != nil {
 		t.Errorf("%v", err)
 	}

@@ -13,20 +13,21 @@ import (
 )
 
 // Real clients get through a flood, and what they had before stays: on the DTLS node, the balancers, the TURN gateway and the
-// probes. The page can be drawn again from the JSON. A flood waits more than it works: three go on at a time.
+// probes. The page can be drawn again from the JSON. A flood waits more than it works, but bursts: .ci/test lets two go on at a time.
 func TestRootBenchFloodsOfSessions(t *testing.T) {
-	bearFloods(t, "dtls-half-open/coap-x509", "dtls-hello/coap-x509", "one-identity/coap", "idle-connections/admin-coap", "turn-allocate/turn")
+	bearFloods(t, "2s", "dtls-half-open/coap-x509", "dtls-hello/coap-x509", "one-identity/coap", "idle-connections/admin-coap", "turn-allocate/turn")
 }
 
+// 1,000 entries of weir nat are full after 2.5 s.
 func TestRootBenchFloodsOfFlows(t *testing.T) {
-	bearFloods(t, "udp-flows/udp", "udp-flows/nat-xdp", "udp-flows/cid-xdp")
+	bearFloods(t, "3s", "udp-flows/udp", "udp-flows/nat-xdp", "udp-flows/cid-xdp")
 }
 
 func TestRootBenchFloodsOfFragments(t *testing.T) {
-	bearFloods(t, "later-fragments/nat-tcx", "reordered/nfqueue-fast", "first-fragments/nfqueue-split")
+	bearFloods(t, "2s", "later-fragments/nat-tcx", "reordered/nfqueue-fast", "first-fragments/nfqueue-split")
 }
 
-func bearFloods(t *testing.T, floods ...string) {
+func bearFloods(t *testing.T, duration string, floods ...string) {
 	t.Helper()
 	netlabtest.Root(t)
 	if !clitest.OwnProcess(t) {
@@ -34,7 +35,30 @@ func bearFloods(t *testing.T, floods ...string) {
 	}
 	netlabtest.Tools(t, "iptables")
 	page := filepath.Join(t.TempDir(), "floods.html")
-	out, err := clitest.Execute(t, "bench", "run", "floods", "--quick", "--duration", "3s", "--only", strings.Join(floods, ","), "--json", "--report", page)
+	out, void := floodOnce(t, duration, floods, "--report", page)
+	for try := 0; try < 3 && len(void) > 0; try++ { // the machine was too busy to flood
+		_, void = floodOnce(t, duration, void)
+	}
+	if len(void) > 0 {
+		t.Errorf("%v: a quarter of the rate was not reached, or fewer than three new clients came: it proves nothing", void)
+	}
+	file := filepath.Join(t.TempDir(), "floods.json")
+	if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	again, err := clitest.Execute(t, "bench", "report", file, "-o", "-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first, err := os.ReadFile(page); err != nil || again != string(first) {
+		t.Errorf("the report drawn again is another one: %v", err)
+	}
+}
+
+// floodOnce runs floods, whose aims must be reached, and returns their results and the floods that prove nothing.
+func floodOnce(t *testing.T, duration string, floods []string, more ...string) (out string, void []string) {
+	t.Helper()
+	out, err := clitest.Execute(t, append([]string{"bench", "run", "floods", "--quick", "--duration", duration, "--only", strings.Join(floods, ","), "--json"}, more...)...)
 	if err != nil {
 		t.Errorf("%v", err)
 	}
@@ -48,18 +72,9 @@ func bearFloods(t *testing.T, floods ...string) {
 			t.Errorf("%s: %v", name, r.Parameters)
 		}
 		if figure(r, "reached") < figure(r, "offered")/4 || figure(r, "new clients") < 3 {
-			t.Errorf("%s: %.0f of %.0f/s, %.0f new clients: it proves nothing", name, figure(r, "reached"), figure(r, "offered"), figure(r, "new clients"))
+			t.Logf("%s: %.0f of %.0f/s, %.0f new clients", name, figure(r, "reached"), figure(r, "offered"), figure(r, "new clients"))
+			void = append(void, name)
 		}
 	}
-	file := filepath.Join(t.TempDir(), "floods.json")
-	if err := os.WriteFile(file, []byte(out), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	again, err := clitest.Execute(t, "bench", "report", file, "-o", "-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if first, err := os.ReadFile(page); err != nil || again != string(first) {
-		t.Errorf("the report drawn again is another one: %v", err)
-	}
+	return out, void
 }
