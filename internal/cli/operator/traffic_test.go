@@ -290,6 +290,17 @@ func TestRootGatewayTraffic(t *testing.T) {
 	if _, err := e.ask("tcp", address+":9300"); err != nil {
 		t.Errorf("the TCPRoute of the same Gateway: %v", err)
 	}
+	if _, err := e.ask("tcp", own+":80"); err != nil {
+		t.Errorf("the Service, before it has source ranges: %v", err)
+	}
+	clitest.Must(t, e.plane.Merge("/api/v1/namespaces/default/services/echo", `{"spec": {"loadBalancerSourceRanges": ["10.78.0.3/32"]}}`))
+	netlabtest.Eventually(t, "the Service refuses the client 10.78.0.2", func() bool {
+		_, err := e.ask("tcp", own+":80")
+		return err != nil
+	})
+	if _, err := e.ask("udp", own+":53"); err != nil {
+		t.Errorf("the client 10.78.0.3, which is in the source ranges of the Service: %v", err)
+	}
 	followsSource(e, address)
 	steersByPolicy(e)
 }

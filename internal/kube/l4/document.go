@@ -24,6 +24,7 @@ type serviceDocument struct {
 	Mode        string            `json:"mode,omitempty"`
 	Tunnel      string            `json:"tunnel,omitempty"`
 	Affinity    string            `json:"affinity,omitempty"`
+	Sources     []string          `json:"sources,omitempty"`
 	CID         any               `json:"cid,omitempty"`
 	Timeouts    any               `json:"timeouts,omitempty"`
 	NewFlowRate int32             `json:"new_flow_rate,omitempty"`

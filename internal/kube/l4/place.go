@@ -20,8 +20,9 @@ type place struct {
 	port     int32
 	vips     []netip.Addr
 	targets  []target
-	affinity string // of the Service
-	owner    *piece // of the Gateway or Service
+	affinity string   // of the Service
+	sources  []string // of the Service
+	owner    *piece   // of the Gateway or Service
 
 	attached [][]string               // targets of policies that decide here: the most specific ones first
 	policy   *policy                  // that decides here; nil: none
@@ -89,7 +90,7 @@ func (s *service) collect() (all []*place) {
 		protocol := strings.ToLower(string(protocolOf(port)))
 		all = append(all, &place{
 			id: []string{"service", s.object.Namespace, s.object.Name, fmt.Sprint(port.Port), protocol}, title: fmt.Sprintf("port %d of Service %s", port.Port, key(s.object)),
-			protocol: protocol, port: port.Port, vips: vips, affinity: affinity, owner: &s.piece,
+			protocol: protocol, port: port.Port, vips: vips, affinity: affinity, sources: s.sources, owner: &s.piece,
 			targets:  []target{{name: key(s.object), weight: 1, service: s.object, portName: port.Name, port: port.Port}},
 			attached: [][]string{{"Service " + key(s.object)}},
 		})

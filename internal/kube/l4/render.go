@@ -16,6 +16,7 @@ type intent struct {
 	Service  string
 	VIPs     []string
 	Route    string
+	Sources  []string
 	Targets  []string
 	Settings *policyv1alpha1.Settings
 }
@@ -69,12 +70,12 @@ func (t *translation) refused(p *piece) bool {
 // render adds one service for each family of the addresses.
 func (t *translation) render(p *place) (intents []intent) {
 	for _, is6 := range []bool{false, true} {
-		s := serviceDocument{Name: name(p.id...), Affinity: p.affinity}
+		s := serviceDocument{Name: name(p.id...), Affinity: p.affinity, Sources: p.sources}
 		if is6 {
 			s.Name = name(append(p.id[:len(p.id):len(p.id)], "ipv6")...)
 		}
 		s.apply(p.settings)
-		n := intent{Service: s.Name, Route: p.route, Settings: p.settings}
+		n := intent{Service: s.Name, Route: p.route, Sources: p.sources, Settings: p.settings}
 		for _, vip := range p.vips {
 			if vip.Is6() == is6 {
 				s.VIPs = append(s.VIPs, vipDocument{vip.String(), p.protocol, p.port})

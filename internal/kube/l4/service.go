@@ -22,6 +22,7 @@ const ServiceCondition = "weir-lb.github.io/Programmed"
 type service struct {
 	object    *corev1.Service
 	addresses addresses
+	sources   []string // of its clients; empty: all
 	places    []*place
 	piece     piece
 }
@@ -47,12 +48,33 @@ func loadBalancers(w *world.World) (all []*service) {
 		if len(wanted) == 0 {
 			n.addresses.any = -1
 		}
-		if len(s.Spec.LoadBalancerSourceRanges) > 0 {
-			n.addresses.invalid = &problem{"UnsupportedValue", "spec.loadBalancerSourceRanges is not supported, and traffic of other sources would pass; remove it and use a NetworkPolicy"}
+		if err := n.ranges(); err != nil {
+			n.addresses.invalid = &problem{"UnsupportedValue", err.Error()}
 		}
 		all = append(all, n)
 	}
 	return all
+}
+
+// maxSources is how many sources a service of the load balancer may have.
+const maxSources = 256
+
+// ranges reads spec.loadBalancerSourceRanges, which may have blanks around each range and bits behind its length.
+func (s *service) ranges() error {
+	for _, text := range s.object.Spec.LoadBalancerSourceRanges {
+		prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
+		if err != nil {
+			return fmt.Errorf("spec.loadBalancerSourceRanges: %q is no range such as 10.0.0.0/8", text)
+		}
+		if source := prefix.Masked().String(); !slices.Contains(s.sources, source) {
+			s.sources = append(s.sources, source)
+		}
+	}
+	if len(s.sources) > maxSources {
+		return fmt.Errorf("spec.loadBalancerSourceRanges has %d ranges; the most is %d", len(s.sources), maxSources)
+	}
+	slices.Sort(s.sources)
+	return nil
 }
 
 // serviceStatus writes addresses once the data path serves them.
