@@ -27,11 +27,14 @@ func compareOutput(want, got string, figures bool) error {
 		pattern.WriteString(strings.Join(parts, `[^\n]*`) + `\n`)
 	}
 	pattern.WriteString("$")
-	if !regexp.MustCompile(pattern.String()).MatchString(oneSpace(got) + "\n") {
+	if !regexp.MustCompile(pattern.String()).MatchString(oneSpace(voidResult.ReplaceAllString(got, "")) + "\n") {
 		return fmt.Errorf("the page shows\n%s\nbut it printed\n%s", want, got)
 	}
 	return nil
 }
+
+// voidResult is what a test of TCP connections says on standard error when this machine was too busy to trust its times: pages show counts.
+var voidResult = regexp.MustCompile(`(?m)^weir: the result is void: .*: this machine was too busy\n`)
 
 // docFigure is a figure of an expression that regexp.QuoteMeta has made.
 var docFigure = regexp.MustCompile(`[0-9](?:[0-9,]|\\\.[0-9])*`)
@@ -62,6 +65,8 @@ func TestCompareOutput(t *testing.T) {
 		{"", "a\n", false},
 		{"a…\n", "b\n", false},
 		{"1 (2)\n", "1 (2)\n", true},
+		{"a\n", "weir: the result is void: a worker was not scheduled for 2.5 s of 4 s: this machine was too busy\na\n", true},
+		{"a\n", "weir: the result is void: it lost connections\na\n", false},
 	} {
 		if err := compareOutput(c.want, c.got, true); (err == nil) != c.same {
 			t.Errorf("%q, %q: %v", c.want, c.got, err)

@@ -15,7 +15,7 @@ import (
 
 // The load during the upgrade of the package: TCP connections through the load balancer, and TURN allocations.
 const (
-	packageConnections = 1000
+	packageConnections = 250
 	packageAllocations = 20
 )
 

@@ -45,7 +45,7 @@ func lastingCommands() []lasting {
 		{args: "bench ebpf --rounds 1000", under: "."},
 		{args: "bench ebpf --live --hook xdp --families ipv4 --only l2dsr --rounds 20 --duration 100ms", under: "[1-9][0-9]?%"},
 		{args: "bench run dsr --only routing,iptables-dnat,weir-nat-tcx --loads iperf2 --families ipv4 --duration 100ms --rounds 100", under: `round 1 of 100: iptables-dnat`, tools: []string{"iperf"}},
-		{args: "bench run nfqueue --only queue,fast --loads flood --offloads off --rounds 100", under: `round 1 of 100: queue,`, tools: []string{"iptables", "ip6tables", "ethtool"}},
+		{args: "bench run nfqueue --only queue,fast --loads flood --offloads off --duration 200ms --rounds 100", under: `round 1 of 100: queue,`, tools: []string{"iptables", "ip6tables", "ethtool"}},
 		{args: "bench run floods --quick --duration 1s --only udp-flows", under: "[1-9]0?%", tools: []string{"iptables"}},
 		{args: "bench run soak", under: "MB: node1 [0-9]"},
 		{args: "bench run restart --clients 20", under: "none: 1 of 10"},
