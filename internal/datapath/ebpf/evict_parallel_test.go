@@ -102,7 +102,7 @@ func (g *gate) leave() {
 // each live reply has its flow, and each live flow its reply.
 func TestRootEvictionOnManyCPUs(t *testing.T) {
 	t.Parallel()
-	const each = 60000
+	const each = 20000
 	const pool = "  timeouts: {udp: 1s}\n  snat: {addresses: [\"198.18.0.1\"], ports: 2000-2063}\n"
 	most, few := func(i int) bool { return i%3 != 0 }, func(i int) bool { return i%511 == 1 }
 	w := newWorld(t)

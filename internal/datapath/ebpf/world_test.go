@@ -69,11 +69,13 @@ func (w *world) open(t *testing.T, hook attach.Hook, limits lb.Limits) *Datapath
 		d.tables.Control.Held = 0
 		d.tables.Control.Crowded = 0
 		m := d.tables.Maps[bpf.MapSnatSearches] // time begins again
-		most := 64                              // more services than a case has
-		for number := range d.state.names {
-			most = max(most, 2*int(number))
+		last := 0
+		for number, name := range d.state.names {
+			if name != "" { // it serves, or has served
+				last = number
+			}
 		}
-		numbers := make([]uint32, min(int(m.MaxEntries()), most*int(m.MaxEntries())/bpf.MaxServices))
+		numbers := make([]uint32, (last+1)*int(m.MaxEntries())/bpf.MaxServices)
 		for i := range numbers {
 			numbers[i] = uint32(i)
 		}
