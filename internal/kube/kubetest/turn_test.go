@@ -70,6 +70,7 @@ turn:
   discoveryURL: http://`+operatorPod+`:13478
   defaultDataplane: {create: false}
 auth: {enabled: true, keySecret: auth-key}
+extraArgs: [--secret-interval=1s] # 10 s is the default: the test waits for three changes of a Secret
 `+l4Values), 0o600))
 	chart := tool(t, "render", "-chart", absolute(t, "deploy/operator"), "-values", values, "-name", "weir-operator", "-namespace", "weir-system")
 	clitest.Must(t, plane.Apply("", []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: weir-system}\n"), false))
