@@ -137,7 +137,7 @@ func TestRootClusterAbuse(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	load := exec.Command(os.Args[0], "coap", "bench", "coaps://127.0.0.1:5784/benchmark?rlen=40", "--clients", "20", "--requests", "1000000", "--duration", "5s", "--json", "--quiet")
+	load := exec.Command(os.Args[0], "coap", "bench", "coaps://127.0.0.1:5784/benchmark?rlen=40", "--clients", "20", "--requests", "1000000", "--duration", "3s", "--interval", "5ms", "--json", "--quiet")
 	var out clitest.LockedBuffer
 	load.Stdout, load.Stderr = &out, os.Stderr
 	if err := host.Start(load); err != nil {
@@ -159,7 +159,7 @@ func TestRootClusterAbuse(t *testing.T) {
 		case <-deadline:
 			_ = load.Process.Kill()
 			t.Fatal("the load does not end")
-		default:
+		case <-time.After(20 * time.Millisecond): // the abuse leaves time for the load
 		}
 	}
 	checkAbused(t, nodes, out.String()) // which awaits the nodes, so that whatever they send has been sent

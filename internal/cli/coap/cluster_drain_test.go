@@ -202,7 +202,7 @@ func rollingRestart(t *testing.T, following bool) {
 	go func() {
 		defer close(progress)
 		result, err := client.Bench(ctx, client.BenchConfig{
-			URI: "coaps://" + addresses[6] + "/benchmark?rlen=40", Clients: clients, Requests: 1 << 30, NoStop: true, Pause: 20 * time.Millisecond, LiveEvery: 50 * time.Millisecond,
+			URI: "coaps://" + addresses[6] + "/benchmark?rlen=40", Clients: clients, Requests: 1 << 30, NoStop: true, Pause: 50 * time.Millisecond, LiveEvery: 50 * time.Millisecond,
 		}, func(s client.Snapshot) {
 			select {
 			case progress <- s.Total.Requests:

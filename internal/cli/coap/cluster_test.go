@@ -87,7 +87,7 @@ func TestClusterKeepsSessions(t *testing.T) {
 			step := 0
 			var last client.BenchStats
 			result, err := client.Bench(ctx, client.BenchConfig{
-				URI: "coaps://" + vip + "/benchmark?rlen=40", Clients: clients, Requests: 1 << 30, NoStop: true, LiveEvery: 300 * time.Millisecond,
+				URI: "coaps://" + vip + "/benchmark?rlen=40", Clients: clients, Requests: 1 << 30, NoStop: true, Pause: 10 * time.Millisecond, LiveEvery: 300 * time.Millisecond,
 			}, func(s client.Snapshot) {
 				last = s.Total
 				switch {
@@ -152,7 +152,7 @@ func TestDirectRepliesMoveTheNAT(t *testing.T) {
 	phase, begun, last := 0, client.BenchStats{}, uint64(0)
 	var each []uint64 // forwarded in each phase
 	result, err := client.Bench(ctx, client.BenchConfig{
-		URI: "coaps://" + vip + "/benchmark?rlen=40", Clients: clients, Requests: 1 << 30, NoStop: true, LiveEvery: 300 * time.Millisecond,
+		URI: "coaps://" + vip + "/benchmark?rlen=40", Clients: clients, Requests: 1 << 30, NoStop: true, Pause: 10 * time.Millisecond, LiveEvery: 300 * time.Millisecond,
 	}, func(s client.Snapshot) {
 		now := forwarded()
 		if s.Interval.Requests < clients || now != last || s.Total.Requests-begun.Requests < 20*clients {

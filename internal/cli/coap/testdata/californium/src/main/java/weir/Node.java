@@ -6,6 +6,7 @@ import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.security.Principal;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -32,13 +33,30 @@ import org.eclipse.californium.scandium.util.SecretUtil;
  * A node of a Californium CID cluster: with static membership, or, with --group, with the managed connector and dynamic membership.
  *
  * Arguments: public-port management-port node-id [other-id host:port]..., or in place of the others: --group host:port[,host:port]...
- * length-of-pings secret(- without security) mac|no-mac. Prints READY; ends with standard input.
+ * length-of-pings secret(- without security) mac|no-mac. Further nodes, of other clusters, follow after AND. Prints READY; ends with
+ * standard input.
  */
 public class Node {
 
 	public static void main(String[] args) throws Exception {
 		CoapConfig.register();
 		DtlsConfig.register();
+		List<String> all = Arrays.asList(args);
+		while (all.contains("AND")) {
+			int and = all.indexOf("AND");
+			start(all.subList(0, and).toArray(new String[0]));
+			all = all.subList(and + 1, all.size());
+		}
+		start(all.toArray(new String[0]));
+		System.out.println("READY");
+		BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+		while (lines.readLine() != null) {
+			continue;
+		}
+		System.exit(0);
+	}
+
+	private static void start(String[] args) {
 		int id = Integer.parseInt(args[2]);
 		Configuration config = Configuration.createStandardWithoutFile();
 		config.set(DtlsConfig.DTLS_ROLE, DtlsConfig.DtlsRole.SERVER_ONLY);
@@ -60,12 +78,6 @@ public class Node {
 		server.addEndpoint(CoapEndpoint.builder().setConfiguration(config).setConnector(connector).build());
 		server.add(new MyContext(id));
 		server.start();
-		System.out.println("READY");
-		BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-		while (lines.readLine() != null) {
-			continue;
-		}
-		System.exit(0);
 	}
 
 	/** Static membership: the nodes of the arguments. */
