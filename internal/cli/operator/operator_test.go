@@ -70,6 +70,7 @@ func TestRootOperatorClasses(t *testing.T) {
 	}
 	clitest.Must(t, plane.Merge("/apis/gateway.networking.k8s.io/v1/gatewayclasses/weir", `{"spec": {"description": "another generation"}}`))
 	netlabtest.Eventually(t, "the new generation is accepted", func() bool { return accepted(t, plane, "weir") == "True" })
+	netlabtest.Eventually(t, "both writes are counted, after the API server has answered", func() bool { return writes(first) >= 2 })
 	if n := writes(first); n != 2 {
 		t.Errorf("%d statuses were written for two generations", n)
 	}

@@ -77,6 +77,8 @@ static __always_inline const struct backend *backend_at(__u32 slot, __u8 version
 	return bpf_map_lookup_elem(&backends, &i);
 }
 
+#define NO_TARGET NO_NUMBER /* of an entry that is being made; with slot and epoch it has no bits so high */
+
 static __always_inline struct flow_entry *entry_at(__u32 number)
 {
 	return bpf_map_lookup_elem(&flow_entries, &number);
@@ -984,6 +986,9 @@ static __always_inline int flow_make(struct pkt *p, __u32 flags, bool here)
 	if (service->mode == MODE_NAT) {
 		int problem;
 
+		/* From the next line on the entry has the new flow's reply, and still the old one's endpoints: an answer
+		 * that comes now, late, to a source port that changes hands, is no one's (reply_find_here). */
+		*(volatile __u32 *)&entry->target = NO_TARGET;
 		problem = flow_reserve(p, entry, expiry, number, state);
 		if (problem) {
 			entry->reply = 0;
@@ -998,9 +1003,9 @@ static __always_inline int flow_make(struct pkt *p, __u32 flags, bool here)
 	}
 	target = p->slot | (__u32)b->epoch << 16;
 	copy_key(&entry->key, &p->key);
-	entry->target = target;
 	entry->service = service->id;
 	entry->hop = NO_NUMBER;
+	__sync_lock_test_and_set(&entry->target, target); /* last, and a barrier */
 	if (service->mode != MODE_NAT) {
 		table_publish(slot, p->fingerprint, meta_of(expiry, state, target));
 	} else {
@@ -1111,7 +1116,7 @@ static __always_inline __u32 reply_find_here(struct pkt *p)
 	const struct generation *g;
 	struct flow_entry *entry;
 	const struct backend *b;
-	__u32 number, found, active;
+	__u32 number, found, active, target;
 	struct table_slot *slot;
 	__u64 fingerprint;
 
@@ -1130,11 +1135,14 @@ static __always_inline __u32 reply_find_here(struct pkt *p)
 	entry = entry_at(number);
 	if (!entry || entry->reply != fingerprint)
 		return REPLY_UNKNOWN;
-	b = backend_at(entry->target & 0xffff, p->version);
-	if (!b || b->epoch != (__u8)(entry->target >> 16))
+	target = *(volatile __u32 *)&entry->target;
+	if (target == NO_TARGET)
+		return REPLY_UNKNOWN;
+	b = backend_at(target & 0xffff, p->version);
+	if (!b || b->epoch != (__u8)(target >> 16))
 		return REPLY_UNKNOWN;
 	p->service = b->service;
-	p->slot = entry->target & 0xffff;
+	p->slot = target & 0xffff;
 	p->number = number;
 	p->fingerprint = fingerprint;
 	p->back = 1;

@@ -52,14 +52,16 @@ func (t *Tables) Enter(e *Entering, now uint64) (entry flow.Entry, meta uint64, 
 		return entry, 0, flow.TableFull
 	}
 	t.releaseReply(number)
+	own := &t.Entries[number]
+	atomic.StoreUint32(&own.Target, bpf.NoNumber) // until the entry is whole: see flow_make in conntrack.h
 	at, refusal := t.enterReply(e, number, reply, now)
 	if refusal != flow.Accepted {
 		atomic.StoreUint64(&t.Entries[number].Reply, 0)
 		slot(t.Flows, number).publish(bpf.FingerprintExpired, 0)
 		return entry, 0, refusal
 	}
-	own := &t.Entries[number]
-	own.Key, own.Target, own.Nat, own.NatPort, own.Service, own.Hop = e.Entry.Key, e.Entry.Target, e.Entry.Nat, e.Entry.NatPort, e.Entry.Service, bpf.NoNumber
+	own.Key, own.Nat, own.NatPort, own.Service, own.Hop = e.Entry.Key, e.Entry.Nat, e.Entry.NatPort, e.Entry.Service, bpf.NoNumber
+	atomic.StoreUint32(&own.Target, e.Entry.Target)
 	slot(t.Flows, number).publish(fingerprint, meta)
 	s := slot(t.Replies, at)
 	if atomic.LoadUint64(s.fingerprint) != reply || number24(atomic.LoadUint64(s.meta)) != number || findLive(t.Flows, fingerprint, now, number) != bpf.NoNumber {
