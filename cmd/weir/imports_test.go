@@ -70,7 +70,7 @@ func mayImport() map[string]may {
 		"control":                    {ours: "api/v1 steering/lb steering/cid control/config control/health control/names control/owners control/tree metrics readfile"},
 		"control/tree":               {ours: "control/config", others: "github.com/goccy/go-yaml"},
 		"control/discovery":          {ours: "api/v1 readfile"},
-		"control/health":             {ours: "steering/lb metrics"},
+		"control/health":             {ours: "steering/flow steering/lb steering/packet metrics", others: "github.com/vishvananda/netlink"},
 		"control/names":              {ours: "api/v1"},
 		"control/announce":           {ours: "api/v1 steering/lb metrics"},
 		"control/announce/bgp":       {ours: "api/v1 control/announce readfile steering/lb", others: "github.com/osrg/gobgp/v4"},

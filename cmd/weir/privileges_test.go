@@ -66,11 +66,12 @@ func newPrivilegeLab(t *testing.T) *privilegeLab {
 		}
 	}
 	for name, text := range map[string]string{
-		"nat.yaml":  privilegeSpec("nat", "192.0.2.9", `address: "10.2.0.2"`),
-		"mark.yaml": privilegeSpec("mark", "192.0.2.9", "mark: 5"),
-		"udp.yaml":  privilegeSpec("nat", "127.0.0.1", `address: "127.0.0.1", port: 8081`),
-		"vrrp.yaml": privilegeSpec("nat", "10.0.0.9", `address: "10.2.0.2"`) + "announce: {vrrp: [{interface: veth0, vrid: 5}]}\n",
-		"snat.yaml": "scenarios: [{name: small, connections: 1200, path: [{kind: azure-lb}]}]\n",
+		"nat.yaml":    privilegeSpec("nat", "192.0.2.9", `address: "10.2.0.2"`),
+		"mark.yaml":   privilegeSpec("mark", "192.0.2.9", "mark: 5"),
+		"udp.yaml":    privilegeSpec("nat", "127.0.0.1", `address: "127.0.0.1", port: 8081`),
+		"vrrp.yaml":   privilegeSpec("nat", "10.0.0.9", `address: "10.2.0.2"`) + "announce: {vrrp: [{interface: veth0, vrid: 5}]}\n",
+		"tunnel.yaml": strings.Replace(privilegeSpec("l3dsr", "10.9.9.9", `address: "10.2.0.2"`), "  vips", "  health: {type: udp, tunnel: true, interval: 200ms}\n  vips", 1),
+		"snat.yaml":   "scenarios: [{name: small, connections: 1200, path: [{kind: azure-lb}]}]\n",
 		"turn.yaml": `
 listeners: [{name: udp, protocol: udp, address: 10.0.0.1, port: 3478}]
 auth: {users: [{name: u, password: p}]}
@@ -126,6 +127,7 @@ func privilegedRuns() map[string][]privileged {
 		privilege.LBRunFast:          {{args: "lb run -c DIR/mark.yaml --datapath nfqueue --queue 7 --interface veth0 --pin-path PINS/queue --keep=false --admin unix:DIR/queue", serves: applied, softly: true}},
 		privilege.LBRunEBPF:          {{args: ebpf, serves: "msg=admin"}},
 		privilege.LBRunVRRP:          {{args: "lb run -c DIR/vrrp.yaml --datapath udp --admin unix:DIR/vrrp", serves: "virtual router changed state"}},
+		privilege.LBRunTunnel:        {{args: "lb run -c DIR/tunnel.yaml --datapath ebpf --interface veth0 --pin-path PINS/lb --admin unix:DIR/tunnel", serves: "probes go through tunnels"}},
 		privilege.LBStop:             {{args: "lb stop --pin-path PINS/lb", before: privilege.LBRunEBPF}},
 		privilege.LBTrace:            {{args: "lb trace --pin-path PINS/lb --limit 1", before: privilege.LBRunEBPF, packets: true}},
 		privilege.LBRules:            {{args: "lb rules -c DIR/mark.yaml --apply"}, {args: "lb rules --remove"}},
@@ -201,6 +203,7 @@ func TestRootPrivileges(t *testing.T) {
 			t.Errorf("%s is run, but not in the table", name)
 		}
 	}
+	openTun(t)
 	rest := privilege.Commands()
 	for _, first := range []string{"weir nat", privilege.LabUp, privilege.TCPNamespace, privilege.BenchNFQueue, privilege.BenchDump, privilege.BenchLive, ""} { // each part begins where the one before ends
 		n := slices.IndexFunc(rest, func(c privilege.Command) bool { return c.Name == first })
@@ -214,6 +217,16 @@ func TestRootPrivileges(t *testing.T) {
 			newPrivilegeLab(t).runAll(part, runs)
 		})
 	}
+}
+
+// openTun gives the device of tun the mode that udev gives it: any user may open it, and CAP_NET_ADMIN decides.
+func openTun(t *testing.T) {
+	t.Helper()
+	const device = "/dev/net/tun"
+	info, err := os.Stat(device)
+	clitest.Must(t, err)
+	clitest.Must(t, os.Chmod(device, 0o666))
+	t.Cleanup(func() { clitest.Must(t, os.Chmod(device, info.Mode().Perm())) })
 }
 
 // runAll runs the rows in their order: what one leaves, the next one finds.
@@ -239,7 +252,7 @@ func (l *privilegeLab) runAll(rows []privilege.Command, runs map[string][]privil
 				l.works(&run, c)
 			})
 		}
-		if c.Name == privilege.LBRunEBPF || c.Name == privilege.LBTrace {
+		if c.Name == privilege.LBRunEBPF || c.Name == privilege.LBRunTunnel || c.Name == privilege.LBTrace {
 			stop := runs[privilege.LBStop][0]
 			l.t = t
 			l.works(&stop, l.row(privilege.LBStop))

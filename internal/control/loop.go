@@ -41,6 +41,8 @@ type Options struct {
 	Log *slog.Logger // nil: silent
 	// Probe replaces the network in health checks; nil: real probes.
 	Probe health.ProbeFunc
+	// Network is what real probes go over; nil: one without sources for tunnels. The loop closes it.
+	Network *health.Network
 	// Query requests the status of a node of a CoAP cluster; nil: services that follow one learn nothing.
 	Query owners.QueryFunc
 	// Watch follows a node of a CoAP cluster; nil: nodes are queried again and again.
@@ -66,6 +68,7 @@ type Loop struct {
 	datapath   Datapath
 	log        *slog.Logger
 	probe      health.ProbeFunc
+	network    *health.Network
 	query      owners.QueryFunc
 	watch      owners.WatchFunc
 	names      *names.Set
@@ -107,6 +110,7 @@ func New(datapath Datapath, options Options) *Loop {
 		datapath: datapath,
 		log:      cmp.Or(options.Log, slog.New(slog.DiscardHandler)),
 		probe:    options.Probe,
+		network:  cmp.Or(options.Network, &health.Network{}),
 		query:    options.Query,
 		watch:    options.Watch,
 		kept:     options.OwnersFile,
@@ -120,6 +124,7 @@ func New(datapath Datapath, options Options) *Loop {
 		answers:  make(chan struct{}),
 	}
 	l.writeBack = options.WriteBack
+	l.network.Log = l.log
 	l.names = names.New(names.Options{Lookup: options.Lookup, MaxAddresses: lb.MaxHostAddresses, Log: l.log})
 	l.recall()
 	l.recallTables()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/control/config"
+	"github.com/weir-lb/weir/internal/control/health"
 	"github.com/weir-lb/weir/internal/steering/lb"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
@@ -220,10 +221,10 @@ func TestHealthDrivesOverrides(t *testing.T) {
 			defer mu.Unlock()
 			dead[netip.MustParseAddr(address)] = is
 		}
-		probe := func(_ context.Context, _ *lb.Health, target netip.AddrPort) error {
+		probe := func(_ context.Context, p *health.Probe) error {
 			mu.Lock()
 			defer mu.Unlock()
-			if dead[target.Addr()] {
+			if dead[p.Address.Addr()] {
 				return errors.New("dead")
 			}
 			return nil

@@ -15,7 +15,16 @@ import (
 
 // runQueries probes the backends of each applied snapshot, and queries the nodes of clusters.
 func (l *Loop) runQueries(ctx context.Context) {
-	prober := health.New(ctx, l.probe, l.log, func(states map[lb.Target]lb.Override) error {
+	probe := l.probe
+	if probe == nil {
+		probe = l.network.Probe
+		defer func() {
+			if err := l.network.Close(); err != nil {
+				l.log.Error("the tunnels of probes were not removed", "error", err)
+			}
+		}()
+	}
+	prober := health.New(ctx, probe, l.log, func(states map[lb.Target]lb.Override) error {
 		return l.SetOverrides(lb.FromHealth, states)
 	})
 	defer prober.Stop()

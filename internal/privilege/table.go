@@ -18,6 +18,7 @@ const (
 	LBRunNFQueue = "weir lb run --datapath nfqueue"
 	LBRunFast    = "weir lb run --datapath nfqueue --interface"
 	LBRunVRRP    = "weir lb run with announce.vrrp"
+	LBRunTunnel  = "weir lb run with health.tunnel"
 	LBStop       = "weir lb stop"
 	LBTrace      = "weir lb trace"
 	LBRules      = "weir lb rules --apply, --remove"
@@ -66,6 +67,7 @@ func Commands() []Command {
 		{Name: LBRunFast, Needs: []Need{load, {network, "take queues, attach programs"}, pointers}},
 		{Name: LBRunEBPF, Needs: []Need{load, attach, pointers}},
 		{Name: LBRunVRRP, Needs: []Need{{"CAP_NET_RAW", "send and receive advertisements, ARP and neighbour discovery"}, {network, "put addresses on an interface"}}},
+		{Name: LBRunTunnel, Needs: []Need{{"CAP_NET_RAW", "send probes"}, load, attach, pointers}},
 		{Name: LBStop, Needs: []Need{{bpf, "open what is pinned"}, {network, "give neighbours back to the kernel"}}},
 		{Name: LBTrace, Needs: []Need{{bpf, "read the pinned tables"}}},
 		{Name: LBRules, Needs: []Need{{network, "change iptables rules, routing rules and routes"}}},

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -36,9 +37,17 @@ func newAnnouncer(loop **control.Loop, balancer *balancer, incomplete func() str
 	})
 }
 
-// checkVRRP checks the privileges that the virtual routers of a snapshot need.
-func checkVRRP(s *lb.Snapshot) error {
-	if s == nil || s.Announce == nil || len(s.Announce.VRRP) == 0 {
+// checkPrivileges checks those that the virtual routers of a snapshot need, and its probes through tunnels.
+func checkPrivileges(s *lb.Snapshot) error {
+	if s == nil {
+		return nil
+	}
+	if slices.ContainsFunc(s.Services, func(s *lb.Service) bool { return s.Health != nil && s.Health.Tunnel }) {
+		if err := privilege.Check(privilege.LBRunTunnel); err != nil {
+			return err
+		}
+	}
+	if s.Announce == nil || len(s.Announce.VRRP) == 0 {
 		return nil
 	}
 	return privilege.Check(privilege.LBRunVRRP)

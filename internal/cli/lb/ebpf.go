@@ -14,6 +14,7 @@ import (
 
 	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli"
+	"github.com/weir-lb/weir/internal/control/health"
 	"github.com/weir-lb/weir/internal/datapath/ebpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
@@ -96,6 +97,7 @@ func openEBPF(flags *ebpfFlags, log *slog.Logger) (*balancer, error) {
 	return &balancer{
 		datapath: datapath,
 		table:    datapath,
+		network:  &health.Network{Source4: config.Source4, Source6: config.Source6},
 		abandon:  datapath.Abandon,
 		stop:     flags.stop(log),
 		respond:  datapath.Respond,

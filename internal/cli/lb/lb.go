@@ -15,6 +15,7 @@ import (
 	"github.com/weir-lb/weir/internal/control"
 	"github.com/weir-lb/weir/internal/control/admin"
 	"github.com/weir-lb/weir/internal/control/announce"
+	"github.com/weir-lb/weir/internal/control/health"
 	"github.com/weir-lb/weir/internal/control/redundancy"
 	"github.com/weir-lb/weir/internal/datapath/doctor"
 	"github.com/weir-lb/weir/internal/metrics"
@@ -120,12 +121,12 @@ func runLB(ctx context.Context, path, datapath, ownersFile, tablesFile string, s
 	shared := newSync(&loop, balancer, func() { announcer.Check() }, log)
 	announcer = newAnnouncer(&loop, balancer, shared.Incomplete, log)
 	loop = control.New(balancer.datapath, control.Options{
-		Log: log, Query: balancing.QueryNode, Watch: balancing.WatchNode, OwnersFile: ownersFile, TablesFile: tablesFile, Source: from.status(), Announce: announcer.Status, Sync: shared.Status, WriteBack: source.write,
+		Log: log, Network: balancer.network, Query: balancing.QueryNode, Watch: balancing.WatchNode, OwnersFile: ownersFile, TablesFile: tablesFile, Source: from.status(), Announce: announcer.Status, Sync: shared.Status, WriteBack: source.write,
 	})
 	if err := from.first(loop); err != nil {
 		return err
 	}
-	if err := checkVRRP(loop.Snapshot()); err != nil {
+	if err := checkPrivileges(loop.Snapshot()); err != nil {
 		return err
 	}
 	if loop.Snapshot() != nil {
@@ -210,6 +211,7 @@ type balancer struct {
 	respond  func(context.Context) // returns when the goroutines that do the work have answered
 	flows    func(snapshot *lb.Snapshot, yield func(v1.Flow) bool)
 	console  func(*control.Loop) func(ctx context.Context, in io.Reader, out io.Writer) error
+	network  *health.Network                                                                           // of probes; nil: any
 	table    redundancy.Table                                                                          // whose flows can be shared; nil: they cannot
 	abandon  func() error                                                                              // Close for a start that failed; nil: Close
 	stop     func() error                                                                              // after Close, removes what outlives the process; nil: that stays

@@ -81,7 +81,7 @@ func TestProberReports(t *testing.T) {
 			}
 			return nil
 		}
-		p := New(t.Context(), func(context.Context, *lb.Health, netip.AddrPort) error { return errors.New("dead") }, nil, report)
+		p := New(t.Context(), func(context.Context, *Probe) error { return errors.New("dead") }, nil, report)
 		h := &lb.HealthSpec{Type: lb.ProbeTCP, Port: 80, Interval: time.Second, Timeout: 100 * time.Millisecond}
 		p.Follow(snapshot(t, h, "10.0.0.1", "10.0.0.2"))
 		time.Sleep(10 * time.Second)
@@ -109,7 +109,7 @@ func TestProbesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		running, maximum := 0, 0
-		hang := func(ctx context.Context, _ *lb.Health, _ netip.AddrPort) error {
+		hang := func(ctx context.Context, _ *Probe) error {
 			mu.Lock()
 			running++
 			maximum = max(maximum, running)
@@ -236,7 +236,7 @@ func TestNetworkProbes(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), timeout)
 			defer cancel()
-			if err := Network(ctx, &c.health, c.target); (err == nil) != c.well {
+			if err := new(Network).Probe(ctx, &Probe{Health: c.health, Address: c.target}); (err == nil) != c.well {
 				t.Errorf("error %v, want well %t", err, c.well)
 			}
 		})
@@ -246,9 +246,9 @@ func TestNetworkProbes(t *testing.T) {
 // Each probe is counted with its duration under its service and its result, until the service is gone.
 func TestProbesAreTimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		probe := func(_ context.Context, _ *lb.Health, target netip.AddrPort) error {
+		probe := func(_ context.Context, p *Probe) error {
 			time.Sleep(30 * time.Millisecond)
-			if target.Addr() == netip.MustParseAddr("10.0.0.2") {
+			if p.Address.Addr() == netip.MustParseAddr("10.0.0.2") {
 				return errors.New("dead")
 			}
 			return nil

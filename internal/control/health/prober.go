@@ -13,8 +13,16 @@ import (
 	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
+// Probe is what is asked of one backend.
+type Probe struct {
+	Health  lb.Health
+	Address netip.AddrPort // of the backend; of a VIP with a tunnel
+	Tunnel  lb.Tunnel      // NoTunnel: the backend is asked at its own address
+	Through netip.Addr     // the other end of the tunnel: the backend
+}
+
 // ProbeFunc probes one backend once and returns nil if it is healthy. It must return when ctx ends (the timeout).
-type ProbeFunc func(ctx context.Context, h *lb.Health, target netip.AddrPort) error
+type ProbeFunc func(ctx context.Context, p *Probe) error
 
 // maxInFlight bounds sockets and threads, whatever the number of backends.
 const maxInFlight = 128
@@ -42,18 +50,14 @@ type Prober struct {
 
 // watch is one probed backend.
 type watch struct {
-	health lb.Health
-	target netip.AddrPort
+	probe  Probe
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
-// New returns a prober that probes nothing yet. probe nil: Network. report receives the changes, several targets at a time,
+// New returns a prober that probes nothing yet. report receives the changes, several targets at a time,
 // from one goroutine; changes that it refuses with an error are reported again.
 func New(ctx context.Context, probe ProbeFunc, log *slog.Logger, report func(map[lb.Target]lb.Override) error) *Prober {
-	if probe == nil {
-		probe = Network
-	}
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
@@ -82,15 +86,18 @@ func (p *Prober) Follow(snapshot *lb.Snapshot) {
 				continue // there is no server
 			}
 			name := lb.Target{Service: service.Name, Backend: backend.Name}
-			target := service.ProbeTarget(backend)
+			probe := Probe{Health: *service.Health, Address: service.ProbeTarget(backend), Through: service.ProbeTunnel(backend)}
+			if probe.Through.IsValid() {
+				probe.Tunnel = service.Tunnel
+			}
 			wanted[name] = true
 			if w, ok := p.watched[name]; ok {
-				if w.target == target && equal(&w.health, service.Health) {
+				if equal(&w.probe, &probe) {
 					continue
 				}
 				p.drop(name, w)
 			}
-			p.watch(name, target, *service.Health)
+			p.watch(name, probe)
 		}
 	}
 	for name, w := range p.watched {
@@ -103,8 +110,9 @@ func (p *Prober) Follow(snapshot *lb.Snapshot) {
 	maps.DeleteFunc(p.durations, func(r Result, _ metrics.Histogram) bool { return !services[r.Service] })
 }
 
-func equal(a, b *lb.Health) bool {
-	return a.Probe == b.Probe && a.Port == b.Port && a.Interval == b.Interval && a.Timeout == b.Timeout && a.Rise == b.Rise &&
+func equal(p, q *Probe) bool {
+	a, b := &p.Health, &q.Health
+	return p.Address == q.Address && p.Tunnel == q.Tunnel && p.Through == q.Through && a.Probe == b.Probe && a.Port == b.Port && a.Interval == b.Interval && a.Timeout == b.Timeout && a.Rise == b.Rise &&
 		a.Fall == b.Fall && a.Path == b.Path && a.Host == b.Host && a.Status == b.Status && string(a.Send) == string(b.Send)
 }
 
@@ -121,9 +129,9 @@ func (p *Prober) drop(name lb.Target, w *watch) {
 	p.put(name, lb.NoOverride)
 }
 
-func (p *Prober) watch(name lb.Target, target netip.AddrPort, h lb.Health) {
+func (p *Prober) watch(name lb.Target, probe Probe) {
 	ctx, cancel := context.WithCancel(p.ctx)
-	w := &watch{health: h, target: target, cancel: cancel, done: make(chan struct{})}
+	w := &watch{probe: probe, cancel: cancel, done: make(chan struct{})}
 	p.watched[name] = w
 	p.group.Go(func() {
 		defer close(w.done)
@@ -133,16 +141,16 @@ func (p *Prober) watch(name lb.Target, target netip.AddrPort, h lb.Health) {
 }
 
 func (p *Prober) run(ctx context.Context, name lb.Target, w *watch) {
-	timer := time.NewTimer(spread(name, w.health.Interval))
+	timer := time.NewTimer(spread(name, w.probe.Health.Interval))
 	defer timer.Stop()
-	v := verdict{rise: w.health.Rise, fall: w.health.Fall}
+	v := verdict{rise: w.probe.Health.Rise, fall: w.probe.Health.Fall}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
 		}
-		timer.Reset(w.health.Interval)
+		timer.Reset(w.probe.Health.Interval)
 		select {
 		case <-ctx.Done():
 			return
@@ -159,10 +167,10 @@ func (p *Prober) run(ctx context.Context, name lb.Target, w *watch) {
 			continue
 		}
 		if v.down {
-			p.log.Warn("backend is down", "target", name.String(), "probe", w.health.Probe.String(), "address", w.target.String(), "error", err)
+			p.log.Warn("backend is down", "target", name.String(), "probe", w.probe.Health.Probe.String(), "address", w.probe.Address.String(), "error", err)
 			p.put(name, lb.OverrideDown)
 		} else {
-			p.log.Info("backend is up again", "target", name.String(), "probe", w.health.Probe.String())
+			p.log.Info("backend is up again", "target", name.String(), "probe", w.probe.Health.Probe.String())
 			p.put(name, lb.NoOverride)
 		}
 	}
@@ -194,9 +202,9 @@ func (p *Prober) Durations() map[Result]metrics.Histogram {
 }
 
 func (p *Prober) once(ctx context.Context, w *watch) error {
-	ctx, cancel := context.WithTimeout(ctx, w.health.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, w.probe.Health.Timeout)
 	defer cancel()
-	return p.probe(ctx, &w.health, w.target)
+	return p.probe(ctx, &w.probe)
 }
 
 // spread is the wait before the first probe: the same for a name each time, different between names.

@@ -268,6 +268,7 @@ func TestProbeTargets(t *testing.T) {
 			}
 		}
 	}
+	throughTunnel(t)
 	s := marked()
 	s.Services[0].Health = &HealthSpec{Type: ProbeTCP, Port: 7}
 	if path := refusal(t, s); path != "services[0].health" {
@@ -297,5 +298,25 @@ func TestCountsAddUp(t *testing.T) {
 	}
 	if got := one.Key(int(ReasonEcho)); got != "echo" {
 		t.Errorf("the key of echo is %q", got)
+	}
+}
+
+// With a tunnel the probe goes to a VIP of the backend's family, at the port that clients use; the backend is the tunnel's other end.
+func throughTunnel(t *testing.T) {
+	t.Helper()
+	s := small()
+	s.Services[0].VIPs = []VIPSpec{vip("2001:db8::9", "udp", "53"), vip("192.0.2.9", "udp", "53")}
+	s.Services[0].Health = &HealthSpec{Type: ProbeUDP, Tunnel: true}
+	s.Services[0].Backends = []BackendSpec{{Name: "a", Address: netip.MustParseAddr("10.0.0.1")}, {Name: "b", Address: netip.MustParseAddr("fd00::1")}}
+	if path := refusal(t, s); path != "services[0].health.tunnel" {
+		t.Errorf("mode nat: refused at %q", path)
+	}
+	s.Services[0].Mode = ptr(L3DSR)
+	service := compile(t, s, nil).Services[0]
+	for i, want := range []string{"192.0.2.9:53 10.0.0.1", "[2001:db8::9]:53 fd00::1"} {
+		b := service.Backends[i]
+		if got := fmt.Sprint(service.ProbeTarget(b), " ", service.ProbeTunnel(b)); got != want {
+			t.Errorf("%s: probed at %s, want %s", b.Name, got, want)
+		}
 	}
 }

@@ -311,8 +311,12 @@ func (c *compiler) health(path string, spec *ServiceSpec, service *Service) erro
 	if h.Type != ProbeUDP && h.Send != "" {
 		return wrong(path+".send", "remove it, or write type: udp", "probe %s has its own request", h.Type)
 	}
+	if h.Tunnel && service.Mode != L3DSR {
+		return wrong(path+".tunnel", "remove it, or write mode: l3dsr", "mode %s has no tunnel", service.Mode)
+	}
 	out := &Health{
 		Probe:    h.Type,
+		Tunnel:   h.Tunnel,
 		Port:     uint16(h.Port),
 		Interval: cmp.Or(h.Interval, 2*time.Second),
 		Timeout:  cmp.Or(h.Timeout, min(time.Second, cmp.Or(h.Interval, 2*time.Second)/2)),

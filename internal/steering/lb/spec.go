@@ -184,6 +184,9 @@ type HealthSpec struct {
 	Host    string        `yaml:"host" default:"the address"`                     // http: Host header
 	Status  int           `yaml:"status" default:"200 to 399" range:"100 to 599"` // http: expected status
 	Send    string        `yaml:"send" default:"empty"`                           // udp: payload
+	// Tunnel: mode l3dsr: the probe goes to the VIP, through the tunnel, as packets of clients do. A backend that does not open the tunnel, or does
+	// not serve the VIP, is then down.
+	Tunnel bool `yaml:"tunnel" default:"false"`
 	// FailOpen: while the probes leave no backend for new flows, they are ignored and the backends that they took out are used
 	// again: a wrong probe costs less than a service that is off.
 	FailOpen *bool `yaml:"fail_open" default:"true"`
