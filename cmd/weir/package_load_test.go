@@ -15,7 +15,7 @@ import (
 
 // The load during the upgrade of the package: TCP connections through the load balancer, and TURN allocations.
 const (
-	packageConnections = 250
+	packageConnections = 1000
 	packageAllocations = 20
 )
 

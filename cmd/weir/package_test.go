@@ -191,14 +191,15 @@ func treeOf(t *testing.T, root string) map[string]bool {
 }
 
 // packageSessions are the DTLS sessions during the upgrade of the package, each with a request per second.
-const packageSessions = 250
+const packageSessions = 1000
 
 // traces is what an installation must not leave.
 const traces = "ls -R /etc/weir /run/weir /var/lib/weir /sys/fs/bpf /usr/bin/weir /usr/share/doc/weir /usr/lib/systemd/system/weir* 2>&1; " +
 	"grep weir /etc/passwd /etc/group; ps -eo args | grep '[/]usr/bin/weir'; true"
 
 // A machine with systemd, on which all is done that docs/install.md says: the package is installed, its services run with their own
-// privileges and report to systemd, it is upgraded under DTLS sessions, TCP connections and TURN allocations, of which nothing is lost, and purged.
+// privileges and report to systemd, it is upgraded under a thousand DTLS sessions, a thousand TCP connections and TURN allocations, of which nothing is lost, and
+// purged.
 func TestRootPackageUnderSystemd(t *testing.T) {
 	clitest.TakesSeconds(t)
 	netlabtest.Root(t)
