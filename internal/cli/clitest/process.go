@@ -120,6 +120,8 @@ type Process struct {
 	Out    *LockedBuffer
 	Ended  chan struct{}
 	Err    error // of Wait; set before ended closes
+	// Signalled: the process has had a signal to end, so that it may die of Stop's interrupt.
+	Signalled bool
 }
 
 // LockedBuffer keeps what a process writes.
@@ -234,6 +236,9 @@ func (p *Process) Stop() {
 	p.Cmd.Process.Signal(os.Interrupt)
 	select {
 	case <-p.Ended:
+		if state, ok := p.Cmd.ProcessState.Sys().(syscall.WaitStatus); ok && p.Signalled && state.Signal() == syscall.SIGINT {
+			return
+		}
 		if p.Err != nil {
 			p.T.Errorf("%s: %v after an interrupt", p.Name, p.Err)
 		}

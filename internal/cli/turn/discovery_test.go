@@ -79,7 +79,8 @@ func startStunnerd(t *testing.T, server string, args ...string) *turnGateway {
 		select {
 		case <-g.Ended:
 		default:
-			g.Cmd.Process.Signal(syscall.SIGTERM) // the harness's interrupt is the second signal then
+			g.Cmd.Process.Signal(syscall.SIGTERM)
+			g.Signalled = true // the harness's interrupt is the second signal
 		}
 	})
 	return g
