@@ -252,7 +252,7 @@ func TestRootAnnounceToBIRD(t *testing.T) {
 // announcedTimes measures how soon the router has what an operator changes at one of two balancers.
 func announcedTimes(t *testing.T, fib *fib, k *kernelLB, admin *client.Client) {
 	t.Helper()
-	var withdrawn, announced []time.Duration // since the data path has applied the change
+	var withdrawn, announced []time.Duration     // since the data path has applied the change
 	const most, soon = 40, 10 * time.Millisecond // on a busy machine some of many have the processor in time
 	for i := 0; i < 10 || i < most && (slices.Min(withdrawn) > soon || slices.Min(announced) > soon); i++ {
 		for _, c := range []struct {
