@@ -1,9 +1,11 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
@@ -25,6 +27,11 @@ const (
 	maxValue = 4096
 )
 
+// unprintable says which characters of ASCII cannot stand in YAML (YAML 1.2.2 section 5.1).
+func unprintable(r rune) bool {
+	return r < ' ' && r != '\t' && r != '\n' && r != '\r' || r == 0x7f
+}
+
 // parse reads one document to its root node. The parser is third-party code on bytes that may come over a network
 // (a ConfigMap): should it panic, that is an error of the document and not the end of a load balancer.
 func parse(name string, text []byte) (root ast.Node, err error) {
@@ -38,6 +45,11 @@ func parse(name string, text []byte) (root ast.Node, err error) {
 	}
 	if len(text) > MaxBytes {
 		return nil, at(Position{1, 1}, "larger than %d bytes; split the document", MaxBytes)
+	}
+	if i := bytes.IndexFunc(text, unprintable); i >= 0 {
+		before := text[:i]
+		p := Position{bytes.Count(before, []byte{'\n'}) + 1, utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:]) + 1}
+		return nil, at(p, `the byte 0x%02x is no character of YAML; remove it, or write "\x%02x" in double quotes`, text[i], text[i])
 	}
 	defer func() {
 		if r := recover(); r != nil {
