@@ -129,6 +129,21 @@ func (s *systemd) say(wait time.Duration, text string) error {
 	return s.notify(wait, text, -1)
 }
 
+// againAfter is when an answer to the watchdog is tried again.
+const againAfter = 20 * time.Millisecond
+
+// answer answers the watchdog. Systemd's queue is short, and full while it takes a burst of descriptors: an answer that finds no space is tried
+// again until it is taken, because systemd kills a process of which it has heard nothing. The workers, which store descriptors, do not wait for it.
+func (s *systemd) answer(ctx context.Context) {
+	for errors.Is(s.say(sendTimeout, "WATCHDOG=1"), ErrLate) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(againAfter):
+		}
+	}
+}
+
 func (s *systemd) ready() error    { return s.say(handOverTime, "READY=1") }
 func (s *systemd) stopping() error { return s.say(sendTimeout, "STOPPING=1") }
 
@@ -226,7 +241,7 @@ func (k *Store) Watch(ctx context.Context, alive func()) {
 	defer ticker.Stop()
 	for {
 		alive()
-		_ = k.systemd.say(sendTimeout, "WATCHDOG=1")
+		k.systemd.answer(ctx)
 		select {
 		case <-ctx.Done():
 			return

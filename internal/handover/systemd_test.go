@@ -297,6 +297,35 @@ func TestSystemdWatchdog(t *testing.T) {
 	<-done
 }
 
+// An answer to the watchdog that finds systemd's queue full of descriptors is not lost.
+func TestSystemdWatchdogWaitsForSpace(t *testing.T) {
+	m := newServiceManager(t)
+	k := openUnderSystemd(t)
+	stored := 0
+	for ; k.systemd.store(sendTimeout, strconv.Itoa(stored), 0) == nil; stored++ { // until the queue is full
+	}
+	t.Setenv("WATCHDOG_USEC", strconv.FormatInt(time.Hour.Microseconds(), 10)) // one answer, at the beginning
+	t.Setenv("WATCHDOG_PID", strconv.Itoa(os.Getpid()))
+	ctx, cancel := context.WithCancel(t.Context())
+	k.systemd.late = false
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		k.Watch(ctx, func() {})
+	}()
+	netlabtest.Eventually(t, "an answer finds no space", func() bool {
+		k.systemd.mu.Lock()
+		defer k.systemd.mu.Unlock()
+		return k.systemd.late
+	})
+	for range stored {
+		m.next()
+	}
+	m.wants(0, "WATCHDOG=1")
+	cancel()
+	<-done
+}
+
 func TestFDNames(t *testing.T) {
 	for _, name := range []string{"echo", "relay/192.0.2.1:49152", "a%b#c d", "\x00\xff", journalName} {
 		encoded := encodeFDName(name, 18)
