@@ -8,5 +8,6 @@
 //
 // Probes: TCP (a connection opens), UDP (anything answers), HTTP (status), CoAP ping (RFC 7252 section 4.3: an empty
 // CON is answered by RST), STUN Binding (RFC 8489). At most maxInFlight run at one time; the first ones of many
-// backends are spread over their interval.
+// backends are spread over their interval. With health.tunnel they go to a VIP through the tunnel of mode l3dsr
+// (tunnel.go). How packets of clients are tunnelled is the matter of the data path, not of this package.
 package health

@@ -36,7 +36,7 @@ type tunnels struct {
 	raw    [2]int // sockets for outer packets: IPv4, IPv6
 	ended  chan struct{}
 	mu     sync.Mutex
-	probed map[flow.Key]*tunnelled // by the source of the inner packets: those of the last afterlife
+	probed map[flow.Key]*tunnelled // by the source of the inner packets: those under way, and those that ended less than linger ago; at most maxProbed
 }
 
 const (
@@ -44,9 +44,10 @@ const (
 	tunnelTables = 0x77e10000
 	tunnelRule   = 100 // priority of the rules: after that of the machine's own addresses
 	tunnelMTU    = 1400
+	maxProbed    = 16384 // probes of the last seconds; each has a port of this machine
 )
 
-// tunnelled is one probe on its way.
+// tunnelled is one probe through a tunnel.
 type tunnelled struct {
 	tunnels    *tunnels
 	kind       lb.Tunnel
@@ -291,9 +292,17 @@ func (p *tunnelled) bind(fd int, protocol uint8) error {
 	}
 	key := sourceKey(netip.AddrPortFrom(p.inner, uint16(port)), protocol)
 	p.registered = append(p.registered, key)
-	p.tunnels.mu.Lock()
-	defer p.tunnels.mu.Unlock()
-	p.tunnels.probed[key] = p
+	return p.tunnels.register(key, p)
+}
+
+// register has the packets of a source sent through the tunnel of a probe.
+func (t *tunnels) register(source flow.Key, p *tunnelled) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.probed) >= maxProbed && t.probed[source] == nil {
+		return fmt.Errorf("more than %d probes through tunnels within %v; make the interval of health longer", maxProbed, linger)
+	}
+	t.probed[source] = p
 	return nil
 }
 
@@ -305,13 +314,13 @@ func (p *tunnelled) explain(err error) error {
 	return err
 }
 
-// afterlife is how long a closed connection may still send: its last acknowledgement and its FIN, which the backend waits for.
-const afterlife = 5 * time.Second
+// linger is how long a closed connection may still send: its last acknowledgement and its FIN, which the backend waits for.
+const linger = 5 * time.Second
 
 // end forgets the sockets of the probe, once nothing is sent from them.
 func (p *tunnelled) end() {
 	if len(p.registered) > 0 {
-		time.AfterFunc(afterlife, p.forget)
+		time.AfterFunc(linger, p.forget)
 	}
 }
 
