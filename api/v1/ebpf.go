@@ -57,6 +57,8 @@ type EBPFCounters struct {
 	Other    map[string]Count                          `json:"other"`    // by reason: packets of no service, or of one that is gone
 	Reasons  map[string]map[string]Count               `json:"reasons"`  // by service and reason; those that happened
 	Backends map[string]map[string]EBPFBackendCounters `json:"backends"` // by service and backend; (removed) sums former ones
+	// Decapsulated are packets whose tunnel ended here, by kind of tunnel: ipip, gue; bytes are those of frames, tunnel included. Absent: none.
+	Decapsulated map[string]Count `json:"decapsulated,omitempty"`
 	// FlowsEvicted counts live flows that had not proven themselves and made room in a full table for new ones.
 	FlowsEvicted uint64 `json:"flows_evicted"`
 	// FlowsDisplaced counts proven flows that made room for packets whose connection id names a live owner.

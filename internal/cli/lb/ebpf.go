@@ -150,6 +150,14 @@ func countersText(c ebpf.Counters) v1.EBPFCounters {
 		Other: reasonsText(c.Other), Reasons: map[string]map[string]v1.Count{}, Backends: map[string]map[string]v1.EBPFBackendCounters{},
 		FlowsEvicted: c.FlowsEvicted, FlowsDisplaced: c.FlowsDisplaced,
 	}
+	for kind, n := range map[string]v1.Count{"ipip": c.Decapsulated.IPIP, "gue": c.Decapsulated.GUE} {
+		if n.Packets > 0 {
+			if text.Decapsulated == nil {
+				text.Decapsulated = map[string]v1.Count{}
+			}
+			text.Decapsulated[kind] = n
+		}
+	}
 	for name, reasons := range c.Services {
 		text.Reasons[name] = reasonsText(reasons)
 		text.Backends[name] = map[string]v1.EBPFBackendCounters{}

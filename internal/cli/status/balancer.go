@@ -204,6 +204,9 @@ func kernel(table io.Writer, k *v1.EBPFStatus) {
 			fmt.Fprintf(table, "  proven\t%d\n", t.Proven)
 		}
 	}
+	if ipip, gue := k.Decapsulated["ipip"], k.Decapsulated["gue"]; ipip.Packets+gue.Packets > 0 {
+		fmt.Fprintf(table, "\nTunnels that ended here: %d packets IP-in-IP, %d GUE.\n", ipip.Packets, gue.Packets)
+	}
 	if k.FlowsEvicted+k.FlowsDisplaced > 0 {
 		fmt.Fprintf(table, "\nThe flow table was full: %d unproven flows made room for new ones, %d proven ones for packets whose CID names a live owner.\n",
 			k.FlowsEvicted, k.FlowsDisplaced)

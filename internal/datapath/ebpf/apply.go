@@ -96,7 +96,7 @@ func (c *change) prepare() error {
 		c.services[service.Name] = s
 	}
 	for _, step := range []func() error{
-		c.indexVIPs, c.writeServices, c.writeVIPs, c.writeClients, c.writePorts, c.writeNATBackends, c.writeOutbounds, c.writeJournal,
+		c.indexVIPs, c.writeServices, c.writeVIPs, c.writeClients, c.writeTunnels, c.writePorts, c.writeNATBackends, c.writeOutbounds, c.writeJournal,
 	} {
 		if err := step(); err != nil {
 			return err
@@ -302,7 +302,7 @@ func (c *change) writeVIPs() error {
 	return nil
 }
 
-// writeClients enters who serves the clients of shared VIPs. It is not undone: as with the VIPs, no program reads it yet.
+// writeClients enters who serves the clients of shared VIPs, and the prefixes of tunnels. It is not undone: as with the VIPs, no program reads it yet.
 func (c *change) writeClients() error {
 	g := &c.st.generations[c.number]
 	for prefix := range g.clients {
@@ -323,6 +323,17 @@ func (c *change) writeClients() error {
 		}
 		g.clients[prefix] = service
 	}
+	return nil
+}
+
+// writeTunnels says whether tunnels end here in the generation.
+func (c *change) writeTunnels() error {
+	bit := uint32(1) << c.number
+	tunnels := atomic.LoadUint32(&c.t.Control.Tunnels) &^ bit
+	if c.snapshot.Decap != nil {
+		tunnels |= bit
+	}
+	atomic.StoreUint32(&c.t.Control.Tunnels, tunnels)
 	return nil
 }
 

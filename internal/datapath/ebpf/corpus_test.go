@@ -54,6 +54,11 @@ func corpus(t *testing.T, hook attach.Hook) {
 	t.Parallel()
 	w := newWorld(t)
 	defer w.close()
+	steertest.Run(t, beyond(hook), func(t *testing.T) steertest.Path { return &path{t: t, w: w, hook: hook} })
+}
+
+// beyond names the cases that a hook's program refuses, with a part of its error.
+func beyond(hook attach.Hook) map[string]string {
 	beyond := map[string]string{
 		"cid-masked":             "cannot unmask CIDs",
 		"sctp":                   "cannot balance sctp",
@@ -77,5 +82,5 @@ func corpus(t *testing.T, hook attach.Hook) {
 			beyond[name] = "cannot do mode mark"
 		}
 	}
-	steertest.Run(t, beyond, func(t *testing.T) steertest.Path { return &path{t: t, w: w, hook: hook} })
+	return beyond
 }

@@ -1,6 +1,7 @@
 package ebpf
 
 import (
+	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/maps"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/pins"
@@ -30,7 +31,16 @@ type Counters struct {
 	// whose connection id names a live owner, where nothing else was left.
 	FlowsEvicted, FlowsDisplaced uint64
 
+	// Decapsulated are packets whose tunnel ended here (decap), with bytes of frames, tunnel included.
+	Decapsulated Decapsulated `metric:"weir_decap,datapath=ebpf" help:"on the tunnel, by what became of them; bytes are those of frames, tunnel included."`
+
 	FragmentEvictions FragmentEvictions `metric:"weir_fragment_events_total,datapath=ebpf" help:"What happened in the fragment table, by event."`
+}
+
+// Decapsulated counts by kind of tunnel.
+type Decapsulated struct {
+	IPIP v1.Count `metric:"_,outcome=ipip"`
+	GUE  v1.Count `metric:"_,outcome=gue"`
 }
 
 // FragmentEvictions counts entries of the fragment table that made room for others, before their time was over.
@@ -122,6 +132,8 @@ func (d *Datapath) Counters() Counters {
 	c.FragmentEvictions = FragmentEvictions{
 		Known: fragments[bpf.RankKnown], Left: fragments[bpf.RankLeft], Waiting: fragments[bpf.RankWaiting], Lost: fragments[bpf.RankLost], Held: d.heldEvicted.Load(),
 	}
+	ipip, gue := d.tables.Opened()
+	c.Decapsulated = Decapsulated{v1.Count{Packets: ipip.Packets, Bytes: ipip.Bytes}, v1.Count{Packets: gue.Packets, Bytes: gue.Bytes}}
 	c.FlowsEvicted, c.FlowsDisplaced = d.tables.Evictions()
 	c.Other = read.service(0)
 	for i := range c.Other {

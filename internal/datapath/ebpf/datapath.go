@@ -162,7 +162,7 @@ func Caps(hook attach.Hook) lb.Caps {
 		CID:       true, MaxLayouts: bpf.MaxLayouts,
 		Prefixes: true, PortRanges: true,
 		IPv4: true, IPv6: true,
-		SNAT: true, Outbound: true, HoldFragments: true, Reject: true, Sync: true,
+		SNAT: true, Outbound: true, HoldFragments: true, Reject: true, Sync: true, Decap: true,
 		MaxFlows: maps.MaxFlows, FixedLimits: true,
 	}
 	if hook != attach.HookXDP {

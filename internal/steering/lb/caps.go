@@ -24,6 +24,8 @@ type Caps struct {
 	Flows bool
 	// Sync: the state of translated flows can be given to other balancers.
 	Sync bool
+	// Decap: tunnels of other balancers can end here.
+	Decap bool
 	// Tier: fragments can be handed to another balancer of the tier.
 	Tier bool
 	// ReservedMarks: packets without backend or service can pass with a fwmark.
@@ -61,6 +63,6 @@ func AllCaps() Caps {
 		Prefixes: true, PortRanges: true,
 		IPv4: true, IPv6: true,
 		CrossFamily: true, SNAT: true, Outbound: true, HoldFragments: true,
-		Flows: true, Sync: true, Tier: true, ReservedMarks: true, Reject: true, SCTPPorts: true, Stateless: true, NFQLB: true,
+		Flows: true, Sync: true, Decap: true, Tier: true, ReservedMarks: true, Reject: true, SCTPPorts: true, Stateless: true, NFQLB: true,
 	}
 }

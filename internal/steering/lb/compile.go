@@ -127,6 +127,9 @@ func (c *compiler) compile(spec *Spec) (*Snapshot, error) {
 	if err := c.sync(spec, snapshot); err != nil {
 		return nil, err
 	}
+	if err := c.decap(spec, snapshot); err != nil {
+		return nil, err
+	}
 	return snapshot, nil
 }
 

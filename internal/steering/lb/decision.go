@@ -145,6 +145,12 @@ const (
 	// ReasonSourceRefused drops: the VIP has services, but none whose `sources` the client is in. Remedy: add its prefix to `sources`, if
 	// it should be served.
 	ReasonSourceRefused
+	// ReasonTunnelRefused drops: a tunnel to an address of `decap`, from a source that is not in its `from`. Remedy: add the outer address of
+	// the balancer that sends it to `decap.from`, if it is yours.
+	ReasonTunnelRefused
+	// ReasonTunnelCongested drops: a router marked congestion on a tunnel that ends here, and the packet inside cannot say so (RFC 6040
+	// section 4.2). Remedy: ECN at the sender, or less traffic on the way of the tunnel.
+	ReasonTunnelCongested
 	// ReasonFault drops: a loss, size or order fault that the operator switched on. Remedy: `weir nat` without faults.
 	ReasonFault
 	// ReasonNotDTLS drops: the DTLS filter is on, and the datagram is no DTLS record. Remedy: none; `--dtls-filter` is there for
@@ -198,6 +204,8 @@ var reasonNames = [NumReasons]string{
 	ReasonEchoRefused:       "echo_refused",
 	ReasonEchoRate:          "echo_rate",
 	ReasonSourceRefused:     "source_refused",
+	ReasonTunnelRefused:     "tunnel_refused",
+	ReasonTunnelCongested:   "tunnel_congested",
 	ReasonFault:             "fault",
 	ReasonNotDTLS:           "not_dtls",
 	ReasonUnmatched:         "unmatched",

@@ -26,6 +26,7 @@ type Snapshot struct {
 	NoServiceMark int64
 	Announce      *Announce // nil: addresses are not announced
 	Sync          *Sync     // nil: no other balancer has the state of flows
+	Decap         *Decap    // nil: no tunnel ends here
 
 	rules    ruleIndex
 	vips     vipIndex

@@ -31,7 +31,9 @@ type Spec struct {
 	// Announce: who learns that the addresses of services are at this balancer.
 	Announce *AnnounceSpec `yaml:"announce" default:"none"`
 	// Sync: other balancers have the state of translated flows too, so that these survive a failover; data path ebpf.
-	Sync     *SyncSpec     `yaml:"sync" default:"none"`
+	Sync *SyncSpec `yaml:"sync" default:"none"`
+	// Decap: tunnels that end at this balancer; data path ebpf.
+	Decap    *DecapSpec    `yaml:"decap" default:"none"`
 	Services []ServiceSpec `yaml:"services" bounds:"at most 1024 services"` // what is balanced; [] for nothing
 }
 

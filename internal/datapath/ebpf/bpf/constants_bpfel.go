@@ -19,6 +19,10 @@ const (
 	RateEchoes         = 2051         // RATE_ECHOES
 	ClientPrefixes     = 65536        // CLIENT_PREFIXES
 	ClientRefused      = 65536        // CLIENT_REFUSED
+	TunnelTo           = 65536        // TUNNEL_TO
+	TunnelFrom         = 65538        // TUNNEL_FROM
+	DecapIpip          = 3            // DECAP_IPIP
+	DecapGue           = 4            // DECAP_GUE
 	NoSlot             = 65535        // NO_SLOT
 	SlotDrop           = 65534        // SLOT_DROP
 	SlotReject         = 65533        // SLOT_REJECT

@@ -8,6 +8,7 @@
 #include "deliver.h"
 #include "echo.h"
 #include "front.h"
+#include "inbound.h"
 #include "reject.h"
 #include "steer.h"
 #include "trace.h"
@@ -80,12 +81,14 @@ static __always_inline void begin(struct pkt *p, const struct control *control, 
 static __always_inline int weir(ctx_t *ctx, bool inject)
 {
 	const struct control *control = control_of();
-	int reason, verdict, parsed = PARSE_MALFORMED, traced = 0;
+	int reason = REASON_NONE, verdict, parsed = PARSE_MALFORMED, traced = 0;
 	__u32 which = inject;
 	struct pkt *p = bpf_map_lookup_elem(&packets, &which);
 
 	if (!control || !p)
 		return ctx_pass;
+	if (!inject && tunnels_end(control))
+		reason = inbound(ctx, control->active);
 	for (int pulled = 0; pulled < 2; pulled++) {
 		begin(p, control, inject);
 		parsed = parse(ctx, p);
@@ -93,9 +96,10 @@ static __always_inline int weir(ctx_t *ctx, bool inject)
 			break;
 	}
 	if (parsed != PARSED) {
-		reason = parsed == PARSE_NOT_IP ? REASON_NOT_IP : REASON_MALFORMED;
+		if (reason == REASON_NONE)
+			reason = parsed == PARSE_NOT_IP ? REASON_NOT_IP : REASON_MALFORMED;
 		p->end = p->l3 = 0;
-	} else {
+	} else if (reason == REASON_NONE) {
 		reason = inject ? steer_held(ctx, p) : steer(ctx, p);
 	}
 	if (params.front)

@@ -11,11 +11,6 @@
 
 typedef struct __sk_buff ctx_t;
 
-struct opening;
-
-/* linux/bpf.h from 6.3 on. */
-enum { DECAP_IPV4 = 1 << 7, DECAP_IPV6 = 1 << 8 };
-
 enum { ctx_pass = -1 /* TCX_NEXT */, ctx_drop = 2 /* TCX_DROP */ };
 
 static __always_inline __u32 ctx_len(ctx_t *ctx) { return ctx->len; }
@@ -30,19 +25,8 @@ static __always_inline long ctx_store(ctx_t *ctx, __u32 at, const void *from, __
 	return bpf_skb_store_bytes(ctx, at, from, n, 0);
 }
 
-static __always_inline long ctx_strip(ctx_t *ctx, struct opening *o, __u16 type);
-
+#include "tcx_strip.h"
 #include "decap.h"
-
-static __always_inline long ctx_strip(ctx_t *ctx, struct opening *o, __u16 type)
-{
-	__u64 flags = (type == bpf_htons(0x0800) ? DECAP_IPV4 : DECAP_IPV6) | BPF_F_ADJ_ROOM_FIXED_GSO;
-	__s32 gone = o->inner - o->l3;
-
-	if (bpf_skb_adjust_room(ctx, -gone, BPF_ADJ_ROOM_MAC, flags))
-		return -1;
-	return bpf_skb_store_bytes(ctx, o->l3 - 2, &type, 2, 0);
-}
 
 SEC("tcx/ingress")
 int weir_decap_tcx(struct __sk_buff *ctx) { return decap(ctx); }

@@ -91,6 +91,7 @@ MAP(HASH, nat_backends, struct addr, __u32, 65536, BPF_F_NO_PREALLOC);
 /* Each entry of a PERCPU_ARRAY is an allocation of its own: few entries, or elements for each CPU in one array. */
 MAP(PERCPU_ARRAY, service_counts, __u32, struct reason_counts, MAX_SERVICES, 0);
 MAP(ARRAY, backend_counts, __u32, struct backend_count, MAX_BACKENDS, BPF_F_MMAPABLE); /* for each possible CPU */
+MAP(PERCPU_ARRAY, tunnel_counts, __u32, struct count, 8, 0); /* by decap_end */
 MAP(PERCPU_ARRAY, eviction_counts, __u32, struct eviction_count, 1, 0);
 MAP(PERCPU_ARRAY, verdicts, __u32, struct verdict, 1, 0);
 

@@ -31,6 +31,7 @@ static __always_inline int ctx_mark(ctx_t *ctx, __u32 mark)
 }
 
 #include "tcx_access.h"
+#include "tcx_strip.h"
 #include "core.h"
 
 SEC("tcx/ingress")

@@ -46,6 +46,7 @@ const (
 	TCXMapTraceEvents       = "trace_events"
 	TCXMapTraceFilters      = "trace_filters"
 	TCXMapTraces            = "traces"
+	TCXMapTunnelCounts      = "tunnel_counts"
 	TCXMapVerdicts          = "verdicts"
 	TCXMapVips              = "vips"
 	TCXMapVports            = "vports"
@@ -136,6 +137,7 @@ type TCXMapSpecs struct {
 	TraceEvents       *ebpf.MapSpec `ebpf:"trace_events"`
 	TraceFilters      *ebpf.MapSpec `ebpf:"trace_filters"`
 	Traces            *ebpf.MapSpec `ebpf:"traces"`
+	TunnelCounts      *ebpf.MapSpec `ebpf:"tunnel_counts"`
 	Verdicts          *ebpf.MapSpec `ebpf:"verdicts"`
 	Vips              *ebpf.MapSpec `ebpf:"vips"`
 	Vports            *ebpf.MapSpec `ebpf:"vports"`
@@ -200,6 +202,7 @@ type TCXMaps struct {
 	TraceEvents       *ebpf.Map `ebpf:"trace_events"`
 	TraceFilters      *ebpf.Map `ebpf:"trace_filters"`
 	Traces            *ebpf.Map `ebpf:"traces"`
+	TunnelCounts      *ebpf.Map `ebpf:"tunnel_counts"`
 	Verdicts          *ebpf.Map `ebpf:"verdicts"`
 	Vips              *ebpf.Map `ebpf:"vips"`
 	Vports            *ebpf.Map `ebpf:"vports"`
@@ -239,6 +242,7 @@ func (m *TCXMaps) Close() error {
 		m.TraceEvents,
 		m.TraceFilters,
 		m.Traces,
+		m.TunnelCounts,
 		m.Verdicts,
 		m.Vips,
 		m.Vports,

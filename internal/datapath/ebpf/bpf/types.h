@@ -56,6 +56,8 @@ enum reason {
 	REASON_ECHO_REFUSED,
 	REASON_ECHO_RATE,
 	REASON_SOURCE_REFUSED,
+	REASON_TUNNEL_REFUSED,
+	REASON_TUNNEL_CONGESTED,
 	REASON_END,
 };
 
@@ -289,6 +291,8 @@ struct control {
 	__u32 trace;     /* 0: off */
 	__u32 held;      /* early fragments in user space's hands */
 	__u64 crowded;   /* until this tick more than three quarters of flows are in use */
+	__u32 tunnels;   /* a bit for each generation: tunnels end here (inbound.h) */
+	__u32 pad;
 };
 
 struct count {

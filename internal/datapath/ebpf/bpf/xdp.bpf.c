@@ -55,6 +55,7 @@ static __always_inline __u64 ctx_encap_flags(__u8 family, __u8 udp, __u8 fixed) 
 static __always_inline int ctx_mark(ctx_t *ctx, __u32 mark) { return XDP_PASS; }
 
 #include "xdp_access.h"
+#include "xdp_strip.h"
 #include "core.h"
 
 SEC("xdp")

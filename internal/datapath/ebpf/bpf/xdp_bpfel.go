@@ -78,6 +78,8 @@ type Control struct {
 	Trace   uint32
 	Held    uint32
 	Crowded uint64
+	Tunnels uint32
+	Pad     uint32
 }
 
 type Count struct {
@@ -371,6 +373,7 @@ const (
 	MapTraceEvents       = "trace_events"
 	MapTraceFilters      = "trace_filters"
 	MapTraces            = "traces"
+	MapTunnelCounts      = "tunnel_counts"
 	MapVerdicts          = "verdicts"
 	MapVips              = "vips"
 	MapVports            = "vports"
@@ -461,6 +464,7 @@ type MapSpecs struct {
 	TraceEvents       *ebpf.MapSpec `ebpf:"trace_events"`
 	TraceFilters      *ebpf.MapSpec `ebpf:"trace_filters"`
 	Traces            *ebpf.MapSpec `ebpf:"traces"`
+	TunnelCounts      *ebpf.MapSpec `ebpf:"tunnel_counts"`
 	Verdicts          *ebpf.MapSpec `ebpf:"verdicts"`
 	Vips              *ebpf.MapSpec `ebpf:"vips"`
 	Vports            *ebpf.MapSpec `ebpf:"vports"`
@@ -525,6 +529,7 @@ type Maps struct {
 	TraceEvents       *ebpf.Map `ebpf:"trace_events"`
 	TraceFilters      *ebpf.Map `ebpf:"trace_filters"`
 	Traces            *ebpf.Map `ebpf:"traces"`
+	TunnelCounts      *ebpf.Map `ebpf:"tunnel_counts"`
 	Verdicts          *ebpf.Map `ebpf:"verdicts"`
 	Vips              *ebpf.Map `ebpf:"vips"`
 	Vports            *ebpf.Map `ebpf:"vports"`
@@ -564,6 +569,7 @@ func (m *Maps) Close() error {
 		m.TraceEvents,
 		m.TraceFilters,
 		m.Traces,
+		m.TunnelCounts,
 		m.Verdicts,
 		m.Vips,
 		m.Vports,

@@ -252,16 +252,16 @@ func prefixKey(p netip.Prefix) xdpPrefix {
 	return xdpPrefix{Bits: uint32(bits), Addr: p.Masked().Addr().As16()}
 }
 
-// outcomes reads the names of enum tunnel_end.
+// outcomes reads the names of enum decap_end.
 func outcomes(spec *ebpf.CollectionSpec) ([]string, error) {
 	var e *btf.Enum
-	if err := spec.Types.TypeByName("tunnel_end", &e); err != nil {
+	if err := spec.Types.TypeByName("decap_end", &e); err != nil {
 		return nil, fmt.Errorf("names of the counters: %w", err)
 	}
 	var names []string
 	for _, v := range e.Values {
-		if v.Name != "TUNNEL_END" {
-			names = append(names, strings.ToLower(strings.TrimPrefix(v.Name, "TUNNEL_")))
+		if v.Name != "DECAP_END" {
+			names = append(names, strings.ToLower(strings.TrimPrefix(v.Name, "DECAP_")))
 		}
 	}
 	return names, nil

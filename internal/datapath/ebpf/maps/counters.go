@@ -44,6 +44,21 @@ func (t *Tables) ClearBackend(slot uint16) {
 	}
 }
 
+// Opened sums the packets whose tunnel was taken off, by kind of tunnel. Bytes are those of frames, tunnel included.
+func (t *Tables) Opened() (ipip, gue bpf.Count) {
+	for kind, sum := range map[uint32]*bpf.Count{bpf.DecapIpip: &ipip, bpf.DecapGue: &gue} {
+		var perCPU []bpf.Count
+		if err := t.Maps[bpf.MapTunnelCounts].Lookup(kind, &perCPU); err != nil {
+			continue
+		}
+		for _, c := range perCPU {
+			sum.Packets += c.Packets
+			sum.Bytes += c.Bytes
+		}
+	}
+	return ipip, gue
+}
+
 // Evictions sums them over the CPUs.
 func (t *Tables) Evictions() (evicted, displaced uint64) {
 	var perCPU []bpf.EvictionCount

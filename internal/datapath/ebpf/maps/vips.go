@@ -17,7 +17,7 @@ type VIPs struct {
 	Records    map[uint32]bpf.Vip // by index in its half of the map
 	Ports      map[bpf.VportKey]uint16
 	Ranges     map[bpf.VipRangesKey]bpf.VipRanges
-	Clients    map[bpf.ClientPrefix]uint32 // of VIPs that several services share
+	Clients    map[bpf.ClientPrefix]uint32 // of VIPs that several services share; and of tunnels
 
 	sets map[string]uint16 // numbers of sets of clients, by the services that divide them
 }
@@ -81,8 +81,9 @@ func IndexVIPs(s *lb.Snapshot, number func(*lb.Service) uint16, size int, genera
 			return nil, err
 		}
 	}
+	t.tunnels(s.Decap, generation&1)
 	if len(t.Clients) > bpf.ClientPrefixes/2 {
-		return nil, fmt.Errorf("the sources of services that share VIPs are %d prefixes, counted once for each set of services; the kernel data path holds %d", len(t.Clients), bpf.ClientPrefixes/2)
+		return nil, fmt.Errorf("the sources of services that share VIPs, counted once for each set of services, and the prefixes of decap are %d; the kernel data path holds %d", len(t.Clients), bpf.ClientPrefixes/2)
 	}
 	// A random hash until no one is too far from its home; at the load that
 	// Compile allows, the first one nearly always does.
@@ -169,24 +170,39 @@ func (t *VIPs) served(services []*lb.Service, number func(*lb.Service) uint16, g
 	}
 	set := uint16(bpf.MaxServices + 2*len(t.sets) + int(generation))
 	t.sets[string(key)] = set
-	prefix := func(p netip.Prefix) bpf.ClientPrefix {
-		k := bpf.ClientPrefix{Bits: uint32(32 + PrefixBits(p)), Set: uint32(set) << 1, Addr: AddressWords(p.Addr())}
-		if p.Addr().Is6() {
-			k.Set |= 1
-		}
-		return k
-	}
 	rest := uint32(number(clients.Rest))
 	if clients.Refused {
 		rest |= bpf.ClientRefused
 	}
 	for _, all := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		t.Clients[prefix(netip.PrefixFrom(all, 0))] = rest
+		t.Clients[clientPrefix(uint32(set), netip.PrefixFrom(all, 0))] = rest
 	}
 	for _, p := range clients.Prefixes {
-		t.Clients[prefix(p.Prefix)] = uint32(number(p.Service))
+		t.Clients[clientPrefix(uint32(set), p.Prefix)] = uint32(number(p.Service))
 	}
 	return set
+}
+
+// clientPrefix is the key of a prefix in a set.
+func clientPrefix(set uint32, p netip.Prefix) bpf.ClientPrefix {
+	k := bpf.ClientPrefix{Bits: uint32(32 + PrefixBits(p)), Set: set << 1, Addr: AddressWords(p.Addr())}
+	if p.Addr().Is6() {
+		k.Set |= 1
+	}
+	return k
+}
+
+// tunnels enters which tunnels end here, as two sets: where they end, and from where they may come.
+func (t *VIPs) tunnels(d *lb.Decap, generation uint32) {
+	if d == nil {
+		return
+	}
+	for _, p := range d.Addresses {
+		t.Clients[clientPrefix(bpf.TunnelTo+generation, p)] = 1
+	}
+	for _, p := range d.From {
+		t.Clients[clientPrefix(bpf.TunnelFrom+generation, p)] = 1
+	}
 }
 
 // home is the hash of a prefix, as vip_search computes it.
