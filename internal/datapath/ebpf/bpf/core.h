@@ -81,20 +81,22 @@ static __always_inline void begin(struct pkt *p, const struct control *control, 
 static __always_inline int weir(ctx_t *ctx, bool inject)
 {
 	const struct control *control = control_of();
-	int reason = REASON_NONE, verdict, parsed = PARSE_MALFORMED, traced = 0;
+	int reason, came = 0, verdict, parsed = PARSE_MALFORMED, traced = 0;
 	__u32 which = inject;
 	struct pkt *p = bpf_map_lookup_elem(&packets, &which);
 
 	if (!control || !p)
 		return ctx_pass;
 	if (!inject && tunnels_end(control))
-		reason = inbound(ctx, control->active);
+		came = inbound(ctx, control->active);
+	reason = came & 0xff;
 	for (int pulled = 0; pulled < 2; pulled++) {
 		begin(p, control, inject);
 		parsed = parse(ctx, p);
 		if (!ctx_can_pull || parsed != PARSE_PULL || !ctx_pull(ctx, p))
 			break;
 	}
+	p->came = came >> 8;
 	if (parsed != PARSED) {
 		if (reason == REASON_NONE)
 			reason = parsed == PARSE_NOT_IP ? REASON_NOT_IP : REASON_MALFORMED;

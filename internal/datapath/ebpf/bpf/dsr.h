@@ -37,6 +37,8 @@ static __always_inline bool tunnel(ctx_t *ctx, struct pkt *p, const struct servi
 
 	if (gue)
 		payload += UDP_LEN;
+	if (p->came && !ctx_retunnel(ctx, p->came, gue ? CAME_GUE : is6 ? CAME_IPIP6 : CAME_IPIP4))
+		return false;
 	if (ip + 2 > end || payload + (is6 ? 0 : IP4_LEN) > 65535)
 		return false;
 	class = class_of(*(__u16 *)ip, p->version);

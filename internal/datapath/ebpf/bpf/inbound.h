@@ -32,8 +32,8 @@ static __always_inline bool tunnels_end(const struct control *control)
 	return !params.front && control->tunnels >> (control->active & 1) & 1;
 }
 
-/* Takes the packet's tunnel off, if it has one that ends here. Returns 0, or the
- * reason that a packet is dropped for. */
+/* Takes the packet's tunnel off, if it has one that ends here. Returns the reason
+ * that it is dropped for, or 0, and CAME_ above it. */
 __noinline int inbound(ctx_t *ctx, __u32 active)
 {
 	struct opening o = {};
@@ -55,5 +55,7 @@ __noinline int inbound(ctx_t *ctx, __u32 active)
 		n->packets++;
 		n->bytes += bytes;
 	}
-	return 0;
+	if (end != DECAP_IPIP)
+		return end == DECAP_GUE ? CAME_GUE << 8 : 0;
+	return (o.version == 6 ? CAME_IPIP6 : CAME_IPIP4) << 8;
 }

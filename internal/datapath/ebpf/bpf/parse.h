@@ -81,6 +81,9 @@ struct reservation {
 /* pkt.refused: what Maglev gave the flow instead of a slot. */
 enum { REFUSED_NOT, REFUSED_DROP = NO_SLOT - SLOT_DROP, REFUSED_REJECT = NO_SLOT - SLOT_REJECT };
 
+/* pkt.came: the tunnel that was taken off (inbound.h). */
+enum { CAME_PLAIN, CAME_IPIP4, CAME_IPIP6, CAME_GUE };
+
 /* A packet that is processed: what it is, and what was chosen for it. It holds no
  * pointer, so each function that takes one is verified by itself.
  *
@@ -110,6 +113,7 @@ struct pkt {
 	__u8 partial;    /* the checksum covers the pseudo-header only */
 	__u8 owned;      /* its connection id names slot, in mode NAT: no full table stops it */
 	__u8 refused;    /* REFUSED_ */
+	__u8 came;       /* CAME_ */
 	struct rewrite nat;
 	/* from nat.src on not cleared for each packet */
 	__u64 now;       /* ticks */

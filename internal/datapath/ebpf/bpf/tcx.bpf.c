@@ -8,10 +8,17 @@
 #include "maps.h"
 #include "tcx_ctx.h"
 
-/* Opens n bytes behind the link header. */
+enum { ALREADY = -114 }; /* -EALREADY */
+
+/* Opens n bytes behind the link header. A packet whose tunnel was taken off here may still be marked as in one by
+ * whom it came from (GRO, a sender on this machine), and is not marked again. */
 static __always_inline long ctx_insert(ctx_t *ctx, __u32 l2, __u32 n, __u64 flags)
 {
-	return bpf_skb_adjust_room(ctx, n, BPF_ADJ_ROOM_MAC, flags);
+	long failed = bpf_skb_adjust_room(ctx, n, BPF_ADJ_ROOM_MAC, flags);
+
+	if (failed == ALREADY)
+		failed = bpf_skb_adjust_room(ctx, n, BPF_ADJ_ROOM_MAC, flags & BPF_F_ADJ_ROOM_FIXED_GSO);
+	return failed;
 }
 
 static __always_inline long ctx_open(ctx_t *ctx, __u32 l2, __u32 n, __u64 flags) { return ctx_insert(ctx, l2, n, flags); }
@@ -23,6 +30,9 @@ static __always_inline __u64 ctx_encap_flags(__u8 family, __u8 udp, __u8 fixed)
 	return (family == 6 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV4) |
 	       (udp ? BPF_F_ADJ_ROOM_ENCAP_L4_UDP : 0) | (fixed ? BPF_F_ADJ_ROOM_FIXED_GSO : 0);
 }
+
+/* The kernel still divides a large segment as in the tunnel that it came in, and loses it in one of another kind. */
+static __always_inline bool ctx_retunnel(ctx_t *ctx, __u8 came, __u8 goes) { return came == goes || !ctx->gso_size; }
 
 static __always_inline int ctx_mark(ctx_t *ctx, __u32 mark)
 {

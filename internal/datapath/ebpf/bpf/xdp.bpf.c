@@ -51,6 +51,8 @@ static __always_inline long ctx_truncate(ctx_t *ctx, __u32 len)
 
 static __always_inline __u64 ctx_encap_flags(__u8 family, __u8 udp, __u8 fixed) { return 0; }
 
+static __always_inline bool ctx_retunnel(ctx_t *ctx, __u8 came, __u8 goes) { return true; }
+
 /* There is no skb yet to mark: caps leave mode mark out on this hook. */
 static __always_inline int ctx_mark(ctx_t *ctx, __u32 mark) { return XDP_PASS; }
 
