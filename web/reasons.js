@@ -38,6 +38,8 @@ export const packetReasons = {
   echo_refused: ["drop", "A ping that the balancer does not answer (ping: balancer): a fragment, with IP options or extension headers, cut short, or from an address that no single host has.", "A smaller ping, ping -s."],
   echo_rate: ["drop", "A ping that the balancer would answer, beyond a thousand per second of one service.", "None; find who sends so many: weir lb trace."],
   source_refused: ["drop", "The VIP has services, but none whose sources the client is in.", "Add its prefix to sources, if it should be served."],
+  tunnel_refused: ["drop", "A tunnel to an address of decap, from a source that is not in its from.", "Add the outer address of the balancer that sends it to decap.from, if it is yours."],
+  tunnel_congested: ["drop", "A router marked congestion on a tunnel that ends here, and the packet inside cannot say so (RFC 6040 section 4.2).", "ECN at the sender, or less traffic on the way of the tunnel."],
   fault: ["drop", "A loss, size or order fault that the operator switched on.", "weir nat without faults."],
   not_dtls: ["drop", "The DTLS filter is on, and the datagram is no DTLS record.", "None; --dtls-filter is there for this."],
   unmatched: ["drop", "No flow rule and no VIP matches, and no_service_mark is -1.", "A VIP or a flow rule, if the packet should pass."],
