@@ -70,6 +70,7 @@ func TestCorpusHasEveryReason(t *testing.T) {
 		lb.ReasonNone: true, lb.ReasonNoNeighbour: true, lb.ReasonOutbound: true, lb.ReasonTooBig: true,
 		lb.ReasonFragmentTableFull: true, // the eBPF table, under contention
 		lb.ReasonSendFailed:        true, lb.ReasonFault: true, lb.ReasonNotDTLS: true,
+		lb.ReasonTunnelRefused: true, lb.ReasonTunnelCongested: true, // the tunnel is taken off before the engine
 	}
 	names, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {
