@@ -25,15 +25,15 @@ func startLibcoap(t *testing.T, program string, args ...string) (plain, secure s
 	return fmt.Sprintf("coap://127.0.0.1:%d", port), fmt.Sprintf("coaps://127.0.0.1:%d", port+1)
 }
 
-// tcpPortPair returns the first of two adjacent ports that are free for TCP now.
+// tcpPortPair returns the first of two adjacent ports that are free for TCP now, and are none that the kernel gives to connections.
 func tcpPortPair(t *testing.T) int {
 	t.Helper()
 	for range 100 {
-		first, err := net.Listen("tcp", "127.0.0.1:0")
+		port := int(netlabtest.UDPPortPair(t))
+		first, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
-			t.Fatal(err)
+			continue
 		}
-		port := first.Addr().(*net.TCPAddr).Port
 		second, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1))
 		first.Close()
 		if err == nil {
@@ -52,15 +52,30 @@ func serveLibcoap(t *testing.T, program string, port int, uri string, args ...st
 	if err != nil {
 		t.Skip("not installed: libcoap3-bin")
 	}
+	var output bytes.Buffer
 	process := exec.Command(path, append([]string{"-A", "127.0.0.1", "-p", fmt.Sprint(port), "-d", "10"}, args...)...)
+	process.Stdout, process.Stderr = &output, &output
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan struct{})
+	go func() {
+		_ = process.Wait()
+		close(ended)
+	}()
 	t.Cleanup(func() {
 		_ = process.Process.Kill()
-		_ = process.Wait()
+		<-ended
+		if t.Failed() {
+			t.Logf("%s: %s: %s", program, process.ProcessState, output.String())
+		}
 	})
 	netlabtest.Eventually(t, program+" answers", func() bool {
+		select {
+		case <-ended:
+			t.Fatalf("%s has ended", program)
+		default:
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		conn, err := Dial(ctx, uri, DialConfig{})
