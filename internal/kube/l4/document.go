@@ -19,17 +19,23 @@ type document struct {
 }
 
 type serviceDocument struct {
-	Name        string            `json:"name"`
-	VIPs        []vipDocument     `json:"vips"`
-	Mode        string            `json:"mode,omitempty"`
-	Tunnel      string            `json:"tunnel,omitempty"`
-	Affinity    string            `json:"affinity,omitempty"`
-	Sources     []string          `json:"sources,omitempty"`
-	CID         any               `json:"cid,omitempty"`
-	Timeouts    any               `json:"timeouts,omitempty"`
-	NewFlowRate int32             `json:"new_flow_rate,omitempty"`
-	Health      any               `json:"health,omitempty"`
-	Backends    []backendDocument `json:"backends,omitempty"`
+	Name        string        `json:"name"`
+	VIPs        []vipDocument `json:"vips"`
+	Mode        string        `json:"mode,omitempty"`
+	Tunnel      string        `json:"tunnel,omitempty"`
+	Affinity    string        `json:"affinity,omitempty"`
+	Sources     []string      `json:"sources,omitempty"`
+	CID         any           `json:"cid,omitempty"`
+	Timeouts    any           `json:"timeouts,omitempty"`
+	NewFlowRate int32         `json:"new_flow_rate,omitempty"`
+	Health      any           `json:"health,omitempty"`
+
+	UDPMigration   *bool  `json:"udp_migration,omitempty"`
+	Ping           string `json:"ping,omitempty"`
+	Generations    int32  `json:"generations,omitempty"`
+	GenerationTime string `json:"generation_time,omitempty"`
+
+	Backends []backendDocument `json:"backends,omitempty"`
 	// MaglevSize grows with the number of backends: a thousand tables of the default size would take 250 MiB.
 	MaglevSize int `json:"maglev_size,omitempty"`
 }
@@ -66,6 +72,7 @@ func (d *serviceDocument) apply(s *policyv1alpha1.Settings) {
 		return
 	}
 	d.Mode, d.Tunnel, d.NewFlowRate = s.Mode, s.Tunnel, s.NewFlowRate
+	d.UDPMigration, d.Ping, d.Generations, d.GenerationTime = s.UDPMigration, s.Ping, s.Generations, string(s.GenerationTime)
 	if s.Affinity != "" || s.CID != nil {
 		d.Affinity = s.Affinity
 	}

@@ -58,9 +58,9 @@ type Settings struct {
 	//
 	// +kubebuilder:validation:Enum=ipip;gue
 	Tunnel string `json:"tunnel,omitempty"`
-	// Affinity is what keeps to one endpoint: flow, source or cid.
+	// Affinity is what keeps to one endpoint: flow, source, cid, no_source_port or destination_port.
 	//
-	// +kubebuilder:validation:Enum=flow;source;cid
+	// +kubebuilder:validation:Enum=flow;source;cid;no_source_port;destination_port
 	Affinity string `json:"affinity,omitempty"`
 	// CID says how connection ids name endpoints.
 	CID *CID `json:"cid,omitempty"`
@@ -72,6 +72,21 @@ type Settings struct {
 	NewFlowRate int32 `json:"newFlowRate,omitempty"`
 	// Health is an active probe of every endpoint, by each load balancer.
 	Health *Health `json:"health,omitempty"`
+	// UDPMigration moves UDP flows of an endpoint that a probe takes out at once; false: they stay, and only new ones go elsewhere. Absent
+	// means true.
+	UDPMigration *bool `json:"udpMigration,omitempty"`
+	// Ping is who answers pings of the address: backend or balancer; absent means backend.
+	//
+	// +kubebuilder:validation:Enum=backend;balancer
+	Ping string `json:"ping,omitempty"`
+	// Generations are how many earlier Maglev tables a load balancer keeps after a change of endpoints, for flows of another one that has
+	// failed; absent means 0.
+	//
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=4
+	Generations int32 `json:"generations,omitempty"`
+	// GenerationTime is how long an earlier table is used, 1s to 24h; absent means 5m.
+	GenerationTime Duration `json:"generationTime,omitempty"`
 }
 
 // CID says which connection ids clients use, and where node ids come from.
