@@ -75,7 +75,7 @@ func failoverPaths() []failoverPath {
 		}},
 		{
 			name: "weir-dsr-tables", about: "the same with generations: 2, two earlier Maglev tables", mode: "l2dsr", more: "  generations: 2\n",
-			keeps: func(change string) (bool, bool) { return true, change != changeAdded },
+			keeps: func(change string) (bool, bool) { return true, change == changeNone },
 		},
 		{name: "weir-dsr-maglev", about: "the same with generations: 0, plain Maglev", mode: "l2dsr", more: "  generations: 0\n"},
 		{

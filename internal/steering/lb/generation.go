@@ -21,6 +21,8 @@ type Share struct {
 
 // Generation is what an earlier Maglev table of a service was made of. The table is a function of it.
 type Generation struct {
+	// Since is when the table came into force, the times before included for which it was in force already; zero: not known.
+	Since    time.Time `json:"since,omitzero"`
 	Replaced time.Time `json:"replaced"` // when the next table came into force
 	Backends []Share   `json:"backends"`
 
@@ -70,12 +72,22 @@ func (s *Service) SelectMidstream(hash uint64, protocol uint8) (b *Backend, earl
 func (s *Snapshot) Expires() (first time.Time) {
 	for _, service := range s.Services {
 		for i := range service.Generations {
-			if at := service.Generations[i].Replaced.Add(service.generationTime); first.IsZero() || at.Before(first) {
+			if at := service.until(&service.Generations[i]); first.IsZero() || at.Before(first) {
 				first = at
 			}
 		}
 	}
 	return first
+}
+
+// until returns when an earlier table is no longer used: after generation_time, or as long as it was in force, if that is less. Then more
+// flows have begun by the tables after it than by itself, and each would lose those of the other.
+func (s *Service) until(g *Generation) time.Time {
+	life := s.generationTime
+	if !g.Since.IsZero() {
+		life = max(0, min(life, g.Replaced.Sub(g.Since)))
+	}
+	return g.Replaced.Add(life)
 }
 
 // generations checks the keys about earlier tables.
@@ -123,7 +135,9 @@ func (c *compiler) remember(snapshot *Snapshot, service *Service) {
 	if current != nil {
 		all = append(all, *current)
 	}
-	service.Generations = service.recent(append(all, before...), c.now)
+	all = append(all, before...)
+	service.tableSince = service.since(all, current != nil, c.now)
+	service.Generations = service.recent(all, c.now)
 	if len(service.Generations) == 0 {
 		return
 	}
@@ -134,6 +148,25 @@ func (c *compiler) remember(snapshot *Snapshot, service *Service) {
 	service.Earlier = service.earlier()
 }
 
+// since returns when the present table came into force: now, unless it is that of one of the tables before. Of these the first one was in force
+// until now, if current. The zero time: it is not known.
+func (s *Service) since(before []Generation, current bool, now time.Time) time.Time {
+	list := owning(shareList(s))
+	for i, g := range before {
+		switch {
+		case !slices.Equal(owning(g.Backends), list):
+		case g.Since.IsZero() || i == 0 && current:
+			return g.Since
+		default:
+			return now.Add(g.Since.Sub(g.Replaced))
+		}
+	}
+	if !current { // other balancers may have had it
+		return time.Time{}
+	}
+	return now
+}
+
 // past returns the earlier tables of the service, and the one in force until now, if it had the same hash.
 func (c *compiler) past(snapshot *Snapshot, service *Service) (before []Generation, current *Generation) {
 	if old := c.before[service.Name]; old != nil {
@@ -141,7 +174,7 @@ func (c *compiler) past(snapshot *Snapshot, service *Service) (before []Generati
 			return nil, nil
 		}
 		if len(old.Maglev) > 0 {
-			current = &Generation{Replaced: c.now, Backends: shareList(old), table: old.Maglev}
+			current = &Generation{Since: old.tableSince, Replaced: c.now, Backends: shareList(old), table: old.Maglev}
 		}
 		return old.Generations, current
 	}
@@ -150,7 +183,7 @@ func (c *compiler) past(snapshot *Snapshot, service *Service) (before []Generati
 		return nil, nil
 	}
 	if len(past.Backends) > 0 {
-		current = &Generation{Replaced: c.now, Backends: past.Backends}
+		current = &Generation{Since: past.Since, Replaced: c.now, Backends: past.Backends}
 	}
 	return past.Earlier, current
 }
@@ -181,7 +214,7 @@ func (s *Service) recent(all []Generation, now time.Time) (kept []Generation) {
 			break
 		}
 		list := owning(g.Backends)
-		if now.Sub(g.Replaced) >= s.generationTime || len(list) == 0 || slices.ContainsFunc(seen, func(other []Share) bool { return slices.Equal(other, list) }) {
+		if !now.Before(s.until(&g)) || len(list) == 0 || slices.ContainsFunc(seen, func(other []Share) bool { return slices.Equal(other, list) }) {
 			continue
 		}
 		seen = append(seen, list)

@@ -17,6 +17,7 @@ type History struct {
 type Past struct {
 	Hashing  string       `json:"hashing"`  // fingerprint of what gives a flow its slot: key, size, affinity
 	Backends []Share      `json:"backends"` // of the table in force
+	Since    time.Time    `json:"since,omitzero"`
 	Earlier  []Generation `json:"earlier,omitempty"`
 }
 
@@ -27,7 +28,7 @@ func (s *Snapshot) History() History {
 		if service.keepGenerations == 0 {
 			continue
 		}
-		past := Past{Hashing: hashing(s, service), Earlier: service.Generations}
+		past := Past{Hashing: hashing(s, service), Since: service.tableSince, Earlier: service.Generations}
 		if len(service.Maglev) > 0 {
 			past.Backends = shareList(service)
 		}

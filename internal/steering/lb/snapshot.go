@@ -139,6 +139,7 @@ type Service struct {
 	tableSize       int
 	keepGenerations int
 	generationTime  time.Duration
+	tableSince      time.Time // Generation.Since of Maglev
 }
 
 // VIP is an address or prefix, a protocol and a port or port range that clients use.

@@ -74,7 +74,8 @@ type ServiceSpec struct {
 	// Generations: how many earlier Maglev tables are kept after a change of backends, so that flows of another balancer, which
 	// has failed, keep their backend; not with snat, conntrack: false or hash nfqlb.
 	Generations *int `yaml:"generations" default:"0" range:"0 to 4"`
-	// GenerationTime: how long an earlier table is used; about as long as a connection lives.
+	// GenerationTime: how long an earlier table is used, at most; about as long as a connection lives. A table that was in force for a shorter
+	// time is used as long as that.
 	GenerationTime time.Duration `yaml:"generation_time" default:"5m" range:"1s to 24h"`
 	// UDPMigration: flows of a backend that probes report as down move to others at once; false: they stay, and only new flows
 	// go elsewhere, until an operator writes down. For services of udp alone.
