@@ -368,7 +368,7 @@ func (l *privilegeLab) works(run *privileged, c privilege.Command) {
 		}
 		<-s.ended
 		out := s.out.String()
-		// A void result, or one that misses the aims of its command beside other tests, is no matter of capabilities.
+		// A void result, or one that misses the aims of its command while other tests run, is no matter of capabilities.
 		measured := strings.Contains(out, "this machine was too busy") || strings.Contains(out, "aims missed or not proven by")
 		if l.t.Logf("CPU time %v", clitest.CPUTime(s.cmd)); s.err != nil && !measured {
 			l.t.Errorf("weir %s: %v\n%s", run.args, s.err, s.out)

@@ -137,8 +137,11 @@ func (s *steered) audit(b []byte, from netip.AddrPort) {
 	defer s.mu.Unlock()
 	for len(b) >= header {
 		number := binary.BigEndian.Uint64(b[3:])
+		const handshake = 22
 		if number>>48 == 0 {
-			clear(s.seen)
+			if b[0] == handshake {
+				clear(s.seen)
+			}
 		} else {
 			if before, twice := s.seen[number]; twice {
 				s.t.Errorf("the sequence number %x was used twice with the same key, by %s and %s", number, before, from)

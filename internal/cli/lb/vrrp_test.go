@@ -187,22 +187,22 @@ func inState(state string) func(*v1.VirtualRouter) bool {
 	return func(r *v1.VirtualRouter) bool { return r.State == state }
 }
 
-// backs waits until weir has chosen, and reports whether it is the backup of keepalived.
-func (l *vrrpLab) backs(weir *clitest.Process) bool {
+// isBackup waits until weir is active or backup, and reports whether it is the backup of keepalived.
+func (l *vrrpLab) isBackup(weir *clitest.Process) bool {
 	l.t.Helper()
-	backs := 0
+	backups := 0
 	l.router(weir, "weir is active, or the backup of keepalived", func(r *v1.VirtualRouter) bool {
 		if r.State == "backup" && r.Peer != nil && r.Peer.Priority == 90 {
-			backs++
+			backups++
 			return true
 		}
-		backs = 0
+		backups = 0
 		return r.State == "active"
 	})
-	return backs >= 2
+	return backups >= 2 // IPv4 and IPv6
 }
 
-// again says why a step is done once more: beside many tests keepalived may be silent for the 0.4 s after which weir has to be active.
+// again says why a step is done once more: while many other tests run, keepalived may be silent for the 0.4 s after which weir has to be active.
 func (l *vrrpLab) again(tries int) {
 	l.t.Helper()
 	if tries == 5 {
@@ -252,7 +252,7 @@ func TestRootVRRPWithKeepalived(t *testing.T) {
 		t.Error("the address is on the interface after the end")
 	}
 	weir = start()
-	for tries := 1; !l.backs(weir); tries++ {
+	for tries := 1; !l.isBackup(weir); tries++ {
 		l.again(tries)
 		weir.Stop()
 		l.taken(l.b, "keepalived again", time.Now())
@@ -272,7 +272,7 @@ func TestRootVRRPWithKeepalived(t *testing.T) {
 			t.Error("the address is on the interface without a link")
 		}
 		clitest.Must(t, l.c.SetUp("pa", true))
-		if l.backs(weir) {
+		if l.isBackup(weir) {
 			break
 		}
 		l.again(tries)

@@ -58,7 +58,7 @@ func (p *tunnelPath) Packet(data []byte, frame bool, now time.Duration) (steerte
 		}
 		sent = around(data[:at], ip)
 	}
-	r, err := p.w.judge(p.d, sent, data, now)
+	r, err := p.w.check(p.d, sent, data, now)
 	if err == nil && (r.Action == lb.Hold || p.held.count > 0) {
 		err = p.w.give(p.d, p.held)
 	}
@@ -138,7 +138,7 @@ func TestRootTunnelsThatEndHere(t *testing.T) {
 			ip := (&packet.Build{Src: netip.MustParseAddrPort("192.0.2.7:4000"), Dst: netip.MustParseAddrPort("10.0.0.1:53"), Proto: flow.ProtoUDP, Payload: []byte("hello")}).Append(nil)
 			want := func(what string, outer []byte, reason lb.Reason) {
 				t.Helper()
-				r, err := w.judge(d, frameOf(outer), frameOf(ip), 0)
+				r, err := w.check(d, frameOf(outer), frameOf(ip), 0)
 				if err != nil || r.Reason != reason {
 					t.Errorf("%s: %s, want %s; %v", what, r.Reason, reason, err)
 				}

@@ -214,11 +214,11 @@ func (w *world) packet(d *Datapath, data []byte, frame bool, now time.Duration) 
 	if !frame {
 		data = frameOf(data)
 	}
-	return w.judge(d, data, data, now)
+	return w.check(d, data, data, now)
 }
 
-// judge gives the program what was sent, and holds the result to data: the frame as it is without a tunnel.
-func (w *world) judge(d *Datapath, sent, data []byte, now time.Duration) (steertest.Result, error) {
+// check gives the program the frame that was sent, and compares the result with data: the frame without its tunnel.
+func (w *world) check(d *Datapath, sent, data []byte, now time.Duration) (steertest.Result, error) {
 	ret, out, mark, err := w.run(d, sent, now)
 	if err != nil {
 		return steertest.Result{}, err

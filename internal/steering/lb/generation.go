@@ -80,8 +80,8 @@ func (s *Snapshot) Expires() (first time.Time) {
 	return first
 }
 
-// until returns when an earlier table is no longer used: after generation_time, or as long as it was in force, if that is less. Then more
-// flows have begun by the tables after it than by itself, and each would lose those of the other.
+// until returns when an earlier table is no longer used: after generation_time, or as long as it was in force, if that is less. After that more
+// flows have begun under the tables that followed than under it, and to use it would lose more flows than it keeps.
 func (s *Service) until(g *Generation) time.Time {
 	life := s.generationTime
 	if !g.Since.IsZero() {

@@ -3,8 +3,8 @@ package lb
 import "net/netip"
 
 // DecapSpec says which tunnels end at this balancer: IP-in-IP of both families and GUE (UDP port 6080), as balancers with mode l3dsr
-// send. The packet inside is steered as if it had come without a tunnel, in one step. What no service has goes on to the kernel of this
-// machine, without its tunnel.
+// send. The packet inside is steered as if it had come without a tunnel, in one step. Packets inside that match no service pass to the
+// kernel of this machine, without the tunnel.
 type DecapSpec struct {
 	// Addresses: where these tunnels end: outer destinations, addresses or prefixes. Tunnels to others pass as they are.
 	Addresses []AddressPrefix `yaml:"addresses" bounds:"1 to 256"`
