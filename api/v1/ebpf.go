@@ -17,6 +17,8 @@ type EBPFReport struct {
 	NextHops   []NextHop       `json:"next_hops" metric:""`  // ordered by service, backend and address; none in mode mark
 	// Flows counts the live flows, by service and backend.
 	Flows map[string]map[string]int `json:"flows"`
+	// EarlierDropped are the services, in order, whose earlier Maglev tables found no room in the maps: they are not used. Absent: none.
+	EarlierDropped []string `json:"earlier_tables_dropped,omitempty"`
 }
 
 // EBPFInterface is one interface with a program.

@@ -22,4 +22,6 @@ type Flow struct {
 	Bytes   uint64  `json:"bytes,omitempty"`   // of those; absent as Packets
 	State   string  `json:"state,omitempty"`   // plain, opening, established or closing; absent: the data path udp
 	Source  string  `json:"source,omitempty"`  // address and port that the backend sees; absent: the client's
+	// Given says that another balancer has told of the flow, and that no packet of it has come here. Absent: it is this one's own.
+	Given bool `json:"given,omitempty"`
 }

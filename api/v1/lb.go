@@ -89,6 +89,24 @@ type ServiceStatus struct {
 	Health      string            `json:"health,omitempty"`                        // the probe, for people; absent: none
 	Cluster     *ClusterStatus    `json:"cluster,omitempty" metric:"weir_cluster"` // what the nodes of its CoAP cluster report; absent: it follows none
 	Backends    []BackendStatus   `json:"backends" metric:""`                      // ordered by name; null: there is none
+	// EarlierTables are the Maglev tables from before the last changes of its backends that are still in use. Absent: generations is 0.
+	EarlierTables *EarlierTables `json:"earlier_tables,omitempty" metric:"weir_earlier_tables"`
+}
+
+// EarlierTables are the earlier Maglev tables of a service. They decide about packets that have no conntrack entry and do not open a flow, after a
+// failover above all.
+type EarlierTables struct {
+	Count int `json:"count" metric:"_" help:"Earlier Maglev tables of the service in use."`
+	// Share is that of the slots, 0 to 1, in which they give packets in the middle of a TCP connection another backend than the present table.
+	Share  float64        `json:"share" metric:"_share" help:"Share of the slots in which an earlier table gives packets in the middle of a TCP connection another backend than the present one."`
+	Tables []EarlierTable `json:"tables"` // the newest first
+}
+
+// EarlierTable is one of them.
+type EarlierTable struct {
+	Replaced time.Time      `json:"replaced"` // when the next table came into force
+	Until    time.Time      `json:"until"`    // when it is no longer used
+	Weights  map[string]int `json:"weights"`  // of the backends that had slots, by name
 }
 
 // ClusterStatus is what the nodes of a CoAP cluster have reported to a service that follows it. BackendStatus.Nodes has the owner ids that

@@ -90,6 +90,7 @@ func describeService(service *lb.Service, overrides *lb.Overrides) v1.ServiceSta
 	}
 	s.Backends = describeBackends(service, overrides, differ)
 	s.Cluster = describeCluster(service)
+	s.EarlierTables = describeEarlier(service)
 	return s
 }
 
@@ -105,6 +106,25 @@ func describeCluster(service *lb.Service) *v1.ClusterStatus {
 		}
 	}
 	return status
+}
+
+// describeEarlier describes the earlier Maglev tables in use; nil: the service keeps none.
+func describeEarlier(service *lb.Service) *v1.EarlierTables {
+	if service.KeepGenerations == 0 {
+		return nil
+	}
+	all := &v1.EarlierTables{Count: len(service.Generations), Share: service.Moved(), Tables: []v1.EarlierTable{}}
+	for i := range service.Generations {
+		g := &service.Generations[i]
+		table := v1.EarlierTable{Replaced: g.Replaced, Until: service.Until(g), Weights: map[string]int{}}
+		for _, b := range g.Backends {
+			if b.Weight > 0 {
+				table.Weights[b.Name] = b.Weight
+			}
+		}
+		all.Tables = append(all.Tables, table)
+	}
+	return all
 }
 
 // timeouts returns those of the protocols that a service takes, by name.

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -43,10 +44,20 @@ func TestEarlierTablesEnd(t *testing.T) {
 		if s := d.last(); s.Generation != 2 || s.Services[0].Earlier == nil {
 			t.Fatalf("before the end: generation %d, earlier tables %v", s.Generation, s.Services[0].Generations)
 		}
+		earlier := Describe(d.last(), nil)[0].EarlierTables
+		if earlier == nil || earlier.Count != 1 || len(earlier.Tables) != 1 || earlier.Share < .4 || earlier.Share > .6 {
+			t.Fatalf("half of the slots of two backends were those of the first: %+v", earlier)
+		}
+		if e := earlier.Tables[0]; e.Until.Sub(e.Replaced) != time.Minute || !maps.Equal(e.Weights, map[string]int{"a": 100}) {
+			t.Errorf("the earlier table: %+v", e)
+		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
 		if s := d.last(); s.Generation != 3 || s.Services[0].Earlier != nil || !s.Expires().IsZero() {
 			t.Fatalf("after it: generation %d, earlier tables %v", s.Generation, s.Services[0].Generations)
+		}
+		if e := Describe(d.last(), nil)[0].EarlierTables; e == nil || e.Count != 0 || e.Share != 0 {
+			t.Errorf("after it: %+v", e)
 		}
 	})
 }

@@ -134,7 +134,7 @@ func (f *ebpfFlags) stopFront(log *slog.Logger) func() error {
 func ebpfFlow(f *ebpf.Flow) v1.Flow {
 	flow := v1.Flow{
 		Protocol: lb.Protocol(f.Protocol).String(), Client: f.Client.String(), VIP: f.VIP.String(),
-		Service: f.Service, Backend: f.Backend, Expires: -1, State: f.State,
+		Service: f.Service, Backend: f.Backend, Expires: -1, State: f.State, Given: f.Given,
 	}
 	if f.Expires >= 0 {
 		flow.Expires = f.Expires.Seconds()

@@ -22,7 +22,11 @@ func Flows(w io.Writer, list *v1.FlowList) error {
 		if f.Source != "" {
 			backend += " as " + f.Source
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Protocol, f.Client, f.VIP, f.Service, backend, expires, f.State)
+		state := f.State
+		if f.Given {
+			state += ", given"
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", f.Protocol, f.Client, f.VIP, f.Service, backend, expires, state)
 	}
 	if list.More {
 		fmt.Fprintln(table, "… and more; raise --limit or filter")

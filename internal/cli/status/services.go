@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/terminal"
@@ -64,12 +65,27 @@ func printOptions(table io.Writer, s *v1.ServiceStatus) {
 	if s.Hashing != "" {
 		fmt.Fprintf(table, "  hashing: %s\n", s.Hashing)
 	}
+	if e := s.EarlierTables; e != nil {
+		fmt.Fprintf(table, "  earlier tables: %s\n", earlierText(e))
+	}
 	if s.NoBackendMark != nil {
 		fmt.Fprintf(table, "  without backend: mark %#x\n", *s.NoBackendMark)
 	}
 	if len(s.Timeouts) > 0 {
 		fmt.Fprintf(table, "  idle time-outs: %s\n", timeoutsText(s.Timeouts))
 	}
+}
+
+// earlierText says which earlier Maglev tables are in use, and until when.
+func earlierText(e *v1.EarlierTables) string {
+	if e.Count == 0 {
+		return "none in use"
+	}
+	var until []string
+	for i := range e.Tables {
+		until = append(until, e.Tables[i].Until.Local().Format(time.TimeOnly))
+	}
+	return fmt.Sprintf("%d in use, until %s; another backend in %.1f%% of the slots", e.Count, strings.Join(until, " and "), 100*e.Share)
 }
 
 func printBackends(table io.Writer, s *v1.ServiceStatus) {

@@ -19,6 +19,7 @@ type Flow struct {
 	Expires          time.Duration // from now; negative: never
 	// Source is what the backend sees instead of the client; invalid where it sees the client.
 	Source netip.AddrPort
+	Given  bool // another balancer has told of it, and no packet of it has come here
 }
 
 func flowStates() [4]string { return [4]string{"plain", "opening", "established", "closing"} }
@@ -43,12 +44,15 @@ func (d *Datapath) Flows(yield func(Flow) bool) {
 	batch := make([]Flow, 0, flowBatch*bpf.BucketSlots)
 	for from := 0; from < len(t.Flows); from += flowBatch {
 		batch = batch[:0]
-		if !t.Step(func() {
+		d.mu.Lock() // before Step, as in all others
+		open := t.Step(func() {
 			now := d.now()
 			for i := from; i < min(from+flowBatch, len(t.Flows)); i++ {
 				batch = d.flowsOf(t, i, now, labels, snat, batch)
 			}
-		}) {
+		})
+		d.mu.Unlock()
+		if !open {
 			return
 		}
 		for _, f := range batch {
@@ -76,7 +80,11 @@ func (d *Datapath) flowsOf(t *maps.Tables, i int, now uint64, labels map[uint16]
 		if atomic.LoadUint64(&tableSlot.Fingerprint) != fingerprint {
 			continue // another flow's by now
 		}
-		to = append(to, d.flowOf(&entry, meta, now, id, snat))
+		f := d.flowOf(&entry, meta, now, id, snat)
+		if len(d.given) > 0 && t == d.tables {
+			f.Given = d.unused(uint32(i*bpf.BucketSlots+w), meta)
+		}
+		to = append(to, f)
 	}
 	return to
 }

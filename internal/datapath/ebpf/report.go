@@ -42,7 +42,11 @@ func (d *Datapath) Report() v1.EBPFReport {
 		for i, b := range a.Spec.Backends {
 			r.Flows[name][b.Name] = fill.BySlot[a.Slots[i]]
 		}
+		if a.Spec.Earlier != nil && a.Earlier.Length == 0 {
+			r.EarlierDropped = append(r.EarlierDropped, name)
+		}
 	}
+	slices.Sort(r.EarlierDropped)
 	r.Tables = append(r.Tables,
 		v1.EBPFTable{Name: flowTable, Used: fill.Flows, Size: len(d.tables.Flows) * bpf.BucketSlots, Configured: sizes.Flows(), Proven: fill.Proven},
 		v1.EBPFTable{Name: "replies", Used: fill.Replies, Size: len(d.tables.Replies) * bpf.BucketSlots, Configured: sizes.Flows()},

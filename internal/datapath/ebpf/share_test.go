@@ -97,6 +97,19 @@ func (s *sharing) connect(client, vip string) (out []byte) {
 	return out
 }
 
+// listed counts the flows of the list that are marked as given, and the others.
+func (s *sharing) listed() (given, own int) {
+	s.d.Flows(func(f Flow) bool {
+		if f.Given {
+			given++
+		} else {
+			own++
+		}
+		return true
+	})
+	return given, own
+}
+
 // TestRootSharedFlows: what one balancer gives of its proven flows lets another one, with other numbers and another hash of its
 // tables, translate packets of both directions in the same way.
 func TestRootSharedFlows(t *testing.T) {
@@ -121,6 +134,9 @@ func TestRootSharedFlows(t *testing.T) {
 		}
 		if n := b.d.GivenFlows(); n != len(flows) {
 			t.Errorf("%s: %d flows are marked as given, want %d", hook, n, len(flows))
+		}
+		if given, own := b.listed(); given != len(flows) || own != 0 {
+			t.Errorf("%s: the list has %d flows marked as given and %d others, want %d and 0", hook, given, own, len(flows))
 		}
 		if given, _ := b.give(a, 2, always); given != 0 {
 			t.Errorf("%s: %d flows go back to the balancer that gave them", hook, given)
@@ -166,6 +182,9 @@ func TestRootSharedFlowsFollow(t *testing.T) {
 	}
 	b.now += 2 * time.Second
 	b.send("udp 10.0.0.1:2000 > 192.0.2.1:80 01", "conntrack") // alive there, and b's from now on
+	if given, own := b.listed(); given != 2 || own != 1 {
+		t.Errorf("the list has %d flows marked as given and %d others, want 2 and 1", given, own)
+	}
 	if given, refused := b.give(a, 2, always); given != 1 || len(refused) != 0 {
 		t.Errorf("%d flows go back, want the one that was used; refused %v", given, refused)
 	}

@@ -68,11 +68,26 @@ func (s *Service) SelectMidstream(hash uint64, protocol uint8) (b *Backend, earl
 	return b, b != now
 }
 
+// Moved returns the share of slots, 0 to 1, in which an earlier table sends packets in the middle of a TCP connection to another backend than the
+// present table.
+func (s *Service) Moved() float64 {
+	if s.Earlier == nil {
+		return 0
+	}
+	n := 0
+	for slot, i := range s.Earlier.TCP {
+		if len(s.Maglev) == 0 && i >= 0 || len(s.Maglev) > 0 && i != s.Maglev[slot] {
+			n++
+		}
+	}
+	return float64(n) / float64(len(s.Earlier.TCP))
+}
+
 // Expires returns when the first of the earlier tables is no longer used; zero: there is none.
 func (s *Snapshot) Expires() (first time.Time) {
 	for _, service := range s.Services {
 		for i := range service.Generations {
-			if at := service.until(&service.Generations[i]); first.IsZero() || at.Before(first) {
+			if at := service.Until(&service.Generations[i]); first.IsZero() || at.Before(first) {
 				first = at
 			}
 		}
@@ -80,9 +95,9 @@ func (s *Snapshot) Expires() (first time.Time) {
 	return first
 }
 
-// until returns when an earlier table is no longer used: after generation_time, or as long as it was in force, if that is less. After that more
+// Until returns when an earlier table is no longer used: after generation_time, or as long as it was in force, if that is less. After that more
 // flows have begun under the tables that followed than under it, and to use it would lose more flows than it keeps.
-func (s *Service) until(g *Generation) time.Time {
+func (s *Service) Until(g *Generation) time.Time {
 	life := s.generationTime
 	if !g.Since.IsZero() {
 		life = max(0, min(life, g.Replaced.Sub(g.Since)))
@@ -92,7 +107,7 @@ func (s *Service) until(g *Generation) time.Time {
 
 // generations checks the keys about earlier tables.
 func (c *compiler) generations(path string, spec *ServiceSpec, service *Service) error {
-	service.keepGenerations, service.generationTime = defaultGenerations, defaultGenerationTime
+	service.KeepGenerations, service.generationTime = defaultGenerations, defaultGenerationTime
 	if spec.GenerationTime != 0 {
 		service.generationTime = spec.GenerationTime
 	}
@@ -109,7 +124,7 @@ func (c *compiler) generations(path string, spec *ServiceSpec, service *Service)
 		without = "with snat, a flow of another balancer has a source port that this one does not know"
 	}
 	if without != "" {
-		service.keepGenerations = 0
+		service.KeepGenerations = 0
 	}
 	if spec.Generations == nil {
 		return nil
@@ -120,14 +135,14 @@ func (c *compiler) generations(path string, spec *ServiceSpec, service *Service)
 	case n > 0 && without != "":
 		return wrong(path+".generations", "remove it", "%s", without)
 	default:
-		service.keepGenerations = n
+		service.KeepGenerations = n
 	}
 	return nil
 }
 
 // remember keeps the tables that the service had before, and makes of them what steering reads.
 func (c *compiler) remember(snapshot *Snapshot, service *Service) {
-	if c.now.IsZero() || service.keepGenerations == 0 {
+	if c.now.IsZero() || service.KeepGenerations == 0 {
 		return
 	}
 	before, current := c.past(snapshot, service)
@@ -210,11 +225,11 @@ func shareList(s *Service) []Share {
 func (s *Service) recent(all []Generation, now time.Time) (kept []Generation) {
 	seen := [][]Share{owning(shareList(s))}
 	for _, g := range all {
-		if len(kept) == s.keepGenerations {
+		if len(kept) == s.KeepGenerations {
 			break
 		}
 		list := owning(g.Backends)
-		if !now.Before(s.until(&g)) || len(list) == 0 || slices.ContainsFunc(seen, func(other []Share) bool { return slices.Equal(other, list) }) {
+		if !now.Before(s.Until(&g)) || len(list) == 0 || slices.ContainsFunc(seen, func(other []Share) bool { return slices.Equal(other, list) }) {
 			continue
 		}
 		seen = append(seen, list)
@@ -232,7 +247,7 @@ func owning(list []Share) []Share {
 
 // sameEarlier reports whether the earlier tables of two snapshots of a service mean the same.
 func (s *Service) sameEarlier(next *Service) bool {
-	return s.Earlier != nil && s.keepGenerations == next.keepGenerations && s.generationTime == next.generationTime &&
+	return s.Earlier != nil && s.KeepGenerations == next.KeepGenerations && s.generationTime == next.generationTime &&
 		slices.EqualFunc(s.Generations, next.Generations, func(a, b Generation) bool {
 			return a.Replaced.Equal(b.Replaced) && slices.Equal(a.Backends, b.Backends)
 		}) && slices.EqualFunc(s.Backends, next.Backends, func(a, b *Backend) bool {

@@ -25,7 +25,7 @@ type Past struct {
 func (s *Snapshot) History() History {
 	h := History{Services: map[string]Past{}}
 	for _, service := range s.Services {
-		if service.keepGenerations == 0 {
+		if service.KeepGenerations == 0 {
 			continue
 		}
 		past := Past{Hashing: hashing(s, service), Since: service.tableSince, Earlier: service.Generations}

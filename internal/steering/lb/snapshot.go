@@ -131,15 +131,15 @@ type Service struct {
 	// Maglev maps hash % len to an index in Backends. Empty when no backend takes new flows.
 	Maglev []int32
 	// Generations are the tables before Maglev that are still used, newest first; Earlier is what they say, nil: nothing.
-	Generations []Generation
-	Earlier     *Earlier
+	Generations     []Generation
+	Earlier         *Earlier
+	KeepGenerations int // how many are kept at most; 0: none
 
-	owners          []*owners // by layout of CID
-	stays           bool      // udp_migration: false
-	tableSize       int
-	keepGenerations int
-	generationTime  time.Duration
-	tableSince      time.Time // Generation.Since of Maglev
+	owners         []*owners // by layout of CID
+	stays          bool      // udp_migration: false
+	tableSize      int
+	generationTime time.Duration
+	tableSince     time.Time // Generation.Since of Maglev
 }
 
 // VIP is an address or prefix, a protocol and a port or port range that clients use.
