@@ -19,6 +19,8 @@ func TestControllersCanBeLeftOut(t *testing.T) {
 		"--controllers l7":                     "write l4, turn or l4,turn",
 		"--controllers turn --config-out /tmp": "leave them out",
 		"--controllers l4 --auth :1":           "leave it out",
+		"--controllers turn --announce a.yaml": "leave them out",
+		"--controllers l4 --announce a.yaml":   "give one of them",
 	} {
 		var f flags
 		set := pflag.NewFlagSet("operator", pflag.ContinueOnError)

@@ -140,8 +140,10 @@ func (f *flags) controllers(log *slog.Logger) (s served, err error) {
 	switch {
 	case !layer4 && !turn:
 		return s, errors.New("--controllers: write l4, turn or l4,turn")
-	case !layer4 && f.l4.output+f.l4.listen != "":
-		return s, errors.New("--config-out and --lb-discovery are of the controller l4; add it to --controllers, or leave them out")
+	case !layer4 && f.l4.output+f.l4.listen+f.l4.announce != "":
+		return s, errors.New("--config-out, --lb-discovery and --announce are of the controller l4; add it to --controllers, or leave them out")
+	case f.l4.announce != "" && f.l4.output+f.l4.listen == "":
+		return s, errors.New("--announce without --config-out or --lb-discovery: no load balancer has a configuration of this operator; give one of them")
 	case !turn && f.turn.auth != "":
 		return s, errors.New("--auth is of the controller turn; add it to --controllers, or leave it out")
 	}

@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,6 +56,7 @@ func sourceFiles(t *testing.T) (operator, balancer []string) {
 func followsSource(e *edge, address string) {
 	t := e.t
 	operator, balancer := sourceFiles(t)
+	operator = append(operator, "--announce", e.announcement())
 	e.operator.Stop()
 	e.balancer.Stop()
 	e.operator = e.operate(operator...)
@@ -66,6 +68,8 @@ func followsSource(e *edge, address string) {
 		t.Errorf("the Gateway had the address %s, and has %s", address, got)
 	}
 	e.ready(2)
+	holds := regexp.MustCompile(`(?m)^weir_announce_vrrp_active\{.*\} 1$`)
+	netlabtest.Eventually(t, "the load balancer holds the address", func() bool { return holds.MatchString(clitest.HTTPGet(t, e.balancer.Socket, "/metrics")) })
 	if _, err := e.ask("udp", address+":5301"); err != nil {
 		t.Errorf("the first datagram after the Gateway is Programmed: %v", err)
 	}
@@ -87,6 +91,17 @@ func followsSource(e *edge, address string) {
 	tcp()
 	udp()
 	severalServe(e, operator, address)
+}
+
+// announcement lets the client find the addresses of the pool on its own network, and returns the file by which load balancers answer there.
+func (e *edge) announcement() (path string) {
+	e.t.Helper()
+	if out, err := e.client.Exec(e.t.Context(), "ip", "route", "add", e.pool, "dev", "eth0"); err != nil {
+		e.t.Fatalf("%v: %s", err, out)
+	}
+	path = filepath.Join(e.t.TempDir(), "announce.yaml")
+	clitest.Must(e.t, os.WriteFile(path, []byte("announce: {vrrp: [{interface: outside, vrid: 7, interval: 100ms, hold: arp}]}\n"), 0o600))
+	return path
 }
 
 // severalServe runs two operators in place of one. The load balancer is connected to the one that does not lead, and the Gateway is Programmed by the other

@@ -26,6 +26,8 @@ type Options struct {
 	Publisher operator.Publisher
 	// HashKey keys the hash of flows: 32 hexadecimal digits; empty: none.
 	HashKey string
+	// Announce says how load balancers announce the addresses; nil: they do not.
+	Announce *Announcement
 }
 
 // Controller returns the controller, for the operator.

@@ -16,6 +16,7 @@ type document struct {
 	HashKey    string            `json:"hash_key,omitempty"`
 	MaglevSize int               `json:"maglev_size,omitempty"`
 	Services   []serviceDocument `json:"services"`
+	Announce   map[string]any    `json:"announce,omitempty"`
 }
 
 type serviceDocument struct {

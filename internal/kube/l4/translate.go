@@ -95,6 +95,7 @@ func (t *translation) acceptClass(c *gatewayv1.GatewayClass) {
 
 // publish makes the configuration of what was rendered.
 func (t *translation) publish() {
+	t.document.Announce = t.options.Announce.section(t.document.Services)
 	t.result.Configs = []operator.Config{{Plane: Plane, Text: t.document.text(), Pieces: t.pieces}}
 }
 

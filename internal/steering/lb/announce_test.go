@@ -31,8 +31,11 @@ func TestAnnounceRefusals(t *testing.T) {
 		"announce.aggregates[0]": func(a *AnnounceSpec, _ *BGPSpec, _ *NeighbourSpec) {
 			a.Aggregates = []AddressPrefix{{netip.MustParsePrefix("198.51.100.0/24")}}
 		},
-		"announce.bgp.as":                          func(_ *AnnounceSpec, b *BGPSpec, _ *NeighbourSpec) { b.AS = 23456 },
-		"announce.bgp.router_id":                   func(_ *AnnounceSpec, b *BGPSpec, _ *NeighbourSpec) { b.RouterID = six },
+		"announce.bgp.as":        func(_ *AnnounceSpec, b *BGPSpec, _ *NeighbourSpec) { b.AS = 23456 },
+		"announce.bgp.router_id": func(_ *AnnounceSpec, b *BGPSpec, _ *NeighbourSpec) { b.RouterID = six },
+		"announce.bgp.router_id ": func(_ *AnnounceSpec, b *BGPSpec, n *NeighbourSpec) { // and no IPv4 neighbour
+			b.RouterID, b.NextHop4, n.Address = netip.Addr{}, netip.MustParseAddr("10.0.0.1"), six
+		},
 		"announce.bgp.next_hop4":                   func(_ *AnnounceSpec, b *BGPSpec, _ *NeighbourSpec) { b.NextHop4 = six },
 		"announce.bgp.next_hop6":                   func(_ *AnnounceSpec, b *BGPSpec, _ *NeighbourSpec) { b.NextHop6 = netip.MustParseAddr("fe80::1") },
 		"announce.bgp.prepends":                    func(_ *AnnounceSpec, b *BGPSpec, _ *NeighbourSpec) { b.Prepends = 17 },

@@ -104,7 +104,7 @@ func bgp(s *BGPSpec, out *Announce, addresses []netip.Prefix) error {
 		return err
 	}
 	switch {
-	case !s.RouterID.Is4() || s.RouterID.IsUnspecified():
+	case s.RouterID.IsValid() && (!s.RouterID.Is4() || s.RouterID.IsUnspecified()):
 		return wrong(path+".router_id", "write an IPv4 address that no other router has as its id, such as one of this machine", "the router id is no IPv4 address")
 	case b.NextHop4.IsValid() && !b.NextHop4.Is4():
 		return wrong(path+".next_hop4", "write an IPv4 address", "%s is no IPv4 address", s.NextHop4)
@@ -129,6 +129,9 @@ func bgp(s *BGPSpec, out *Announce, addresses []netip.Prefix) error {
 			return err
 		}
 		b.Neighbours = append(b.Neighbours, n)
+	}
+	if !b.RouterID.IsValid() && !slices.ContainsFunc(b.Neighbours, func(n Neighbour) bool { return n.Address.Is4() }) {
+		return wrong(path+".router_id", "write an IPv4 address that no other router has as its id", "there is no router id, and no IPv4 neighbour to which this machine has an address")
 	}
 	out.BGP = b
 	return nil

@@ -179,12 +179,12 @@ func (s *Speaker) waited() (all []netip.Addr) {
 // Describe implements announce.Driver.
 func (s *Speaker) Describe(status *v1.AnnounceStatus) {
 	s.mu.Lock()
-	running, settings, filtered := s.server, s.settings, s.filtered
+	running, settings, id, filtered := s.server, s.settings, s.id, s.filtered
 	s.mu.Unlock()
 	if running == nil {
 		return
 	}
-	status.BGP = &v1.BGPStatus{AS: settings.AS, RouterID: settings.RouterID.String(), Filtered: filtered, Neighbours: s.neighbours(running)}
+	status.BGP = &v1.BGPStatus{AS: settings.AS, RouterID: id.String(), Filtered: filtered, Neighbours: s.neighbours(running)}
 	if settings.Listen.IsValid() {
 		status.BGP.Listen = settings.Listen.String()
 	}

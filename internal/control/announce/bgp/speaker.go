@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -38,6 +39,7 @@ type Speaker struct {
 	mu       sync.Mutex        // guards the rest
 	server   *server.BgpServer // nil: GoBGP does not run
 	settings *lb.BGP           // of server
+	id       netip.Addr        // router id of server
 	sessions map[netip.Addr]*session
 	filtered []string
 	prefixes map[bgp.Family]uint64 // announced ones
@@ -86,7 +88,11 @@ func (s *Speaker) Apply(settings *lb.Announce, routes []announce.Route) error {
 
 // start starts GoBGP without neighbours.
 func (s *Speaker) start(settings *lb.BGP) error {
-	global := &api.Global{Asn: settings.AS, RouterId: settings.RouterID.String(), ListenPort: -1}
+	id, err := routerID(settings)
+	if err != nil {
+		return err
+	}
+	global := &api.Global{Asn: settings.AS, RouterId: id.String(), ListenPort: -1}
 	if settings.Listen.IsValid() {
 		global.ListenPort, global.ListenAddresses = int32(settings.Listen.Port()), []string{settings.Listen.Addr().String()}
 	}
@@ -95,7 +101,7 @@ func (s *Speaker) start(settings *lb.BGP) error {
 	running := server.NewBgpServer(server.LoggerOption(slog.New(quiet{s.log.Handler()}).With("component", "gobgp"), level))
 	go running.Serve()
 	ctx, cancel := context.WithCancel(context.Background())
-	err := running.StartBgp(ctx, &api.StartBgpRequest{Global: global})
+	err = running.StartBgp(ctx, &api.StartBgpRequest{Global: global})
 	if err == nil {
 		err = importNothing(ctx, running)
 	}
@@ -109,10 +115,33 @@ func (s *Speaker) start(settings *lb.BGP) error {
 	}
 	s.cancel, s.peers, s.paths = cancel, map[netip.Addr]configured{}, map[netip.Prefix]announced{} // there is no monitor yet
 	s.mu.Lock()
-	s.server, s.settings, s.sessions, s.filtered = running, settings, map[netip.Addr]*session{}, nil
+	s.server, s.settings, s.id, s.sessions, s.filtered = running, settings, id, map[netip.Addr]*session{}, nil
 	s.mu.Unlock()
 	s.group.Go(func() { s.monitor(ctx, running) })
 	return nil
+}
+
+// routerID is the configured router id, or this machine's address towards the first IPv4 neighbour to which there is a route.
+func routerID(settings *lb.BGP) (id netip.Addr, err error) {
+	if settings.RouterID.IsValid() {
+		return settings.RouterID, nil
+	}
+	for _, n := range settings.Neighbours {
+		switch {
+		case !n.Address.Is4():
+			continue
+		case n.LocalAddress.IsValid():
+			return n.LocalAddress, nil
+		}
+		c, dialled := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(n.Address, n.Port))) // asks for the route, and sends nothing
+		if dialled != nil {
+			err = errors.Join(err, dialled)
+			continue
+		}
+		local := c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap()
+		return local, c.Close()
+	}
+	return id, fmt.Errorf("no router id: this machine has no route to a neighbour; write announce.bgp.router_id: %w", err)
 }
 
 // importNothing lets local paths into the table, and no others.
