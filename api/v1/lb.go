@@ -96,7 +96,7 @@ type ServiceStatus struct {
 // EarlierTables are the earlier Maglev tables of a service. They decide about packets that have no conntrack entry and do not open a flow, after a
 // failover above all.
 type EarlierTables struct {
-	Count int `json:"count" metric:"_" help:"Earlier Maglev tables of the service in use."`
+	Count int `json:"count" metric:"_" help:"Earlier Maglev tables of the service in use."` // tables in use
 	// Share is that of the slots, 0 to 1, in which they give packets in the middle of a TCP connection another backend than the present table.
 	Share  float64        `json:"share" metric:"_share" help:"Share of the slots in which an earlier table gives packets in the middle of a TCP connection another backend than the present one."`
 	Tables []EarlierTable `json:"tables"` // the newest first

@@ -76,7 +76,7 @@ func compiles(spec *lb.AnnounceSpec, pools []netip.Prefix) error {
 	add := func(prefix netip.Prefix) {
 		if address := prefix.Addr(); !seen[address] {
 			seen[address] = true
-			service.VIPs = append(service.VIPs, lb.VIPSpec{Address: lb.AddressPrefix{Prefix: netip.PrefixFrom(address, address.BitLen())}, Protocol: lb.TCP, Port: 1})
+			service.VIPs = append(service.VIPs, lb.VIPSpec{Address: lb.AddressPrefix{Prefix: netip.PrefixFrom(address, address.BitLen())}, Protocol: lb.Protocol(lb.TCP), Port: lb.PortRange{First: 1, Last: 1}})
 		}
 	}
 	for _, pool := range pools {

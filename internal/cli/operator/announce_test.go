@@ -16,8 +16,8 @@ func TestAnnounceFile(t *testing.T) {
 	for text, want := range map[string]string{
 		"announce: {vrrp: [{interface: eth0, vrid: 51, interval: 100ms}]}":                                                                             "",
 		"announce: {bgp: {as: 64512, neighbours: [{address: 10.0.0.254, as: 64513, password_env: BGP}]}, aggregates: [192.0.2.0/24, 198.51.100.0/24]}": "",
-		"announce: {bgp: {as: 64512, neighbours: [{address: 10.0.0.254, as: 64513, password_file: key}]}}":                                             ":1:1: announce.bgp.neighbours[0].password_file: ",
-		"announce: {bgp: {as: 64512, neighbours: [{address: \"2001:db8::1\", as: 64513}]}}":                                                            "announce.bgp.router_id: ",
+		"announce: {bgp: {as: 64512, neighbours: [{address: 10.0.0.254, as: 64513, password_file: key}]}}":                                             ":1:90: announce.bgp.neighbours[0].password_file: ",
+		"announce: {bgp: {as: 64512, next_hop4: 10.0.0.1, neighbours: [{address: \"2001:db8::1\", as: 64513}]}}":                                       "announce.bgp.router_id: ",
 		"announce:\n  vrrp:\n  - {interface: eth0, vrid: 0}":                                                                                           ":3:",
 		"announce: {vrrp: [{interface: eth0, vrid: 51, addresses: [192.0.2.1]}]}":                                                                      "announce.vrrp[0].addresses: ",
 		"announce: {services: [a], vrrp: [{interface: eth0, vrid: 51}]}":                                                                               "announce.services: ",
