@@ -18,6 +18,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/kube/kubelab"
@@ -214,5 +215,43 @@ func TestChartCapabilities(t *testing.T) {
 	}
 	if !checked {
 		t.Error("there is no DaemonSet")
+	}
+}
+
+// An announcement reaches the operator, whose other Pods begin when it changes; and load balancers that hold addresses may use raw sockets.
+func TestChartAnnounces(t *testing.T) {
+	clitest.TakesSeconds(t)
+	values := filepath.Join(t.TempDir(), "values.yaml")
+	clitest.Must(t, os.WriteFile(values, []byte("l4: {loadBalancer: {enabled: true, interfaces: [eth0], announce: {vrrp: [{interface: eth0, vrid: 51}]}}}"), 0o600))
+	documents, err := kubelab.Documents([]byte(tool(t, "render", "-chart", absolute(t, "deploy/operator"), "-values", values, "-name", "weir")))
+	clitest.Must(t, err)
+	var file, mounted string
+	raw := false
+	for _, document := range documents {
+		var object struct {
+			metav1.TypeMeta
+			metav1.ObjectMeta `json:"metadata"`
+			Data              map[string]string
+			Spec              struct{ Template corev1.PodTemplateSpec }
+		}
+		clitest.Must(t, json.Unmarshal(document, &object))
+		pod := object.Spec.Template
+		switch {
+		case object.Kind == "ConfigMap" && object.Name == "weir-l4-announce":
+			file = object.Data["announce.yaml"]
+		case object.Kind == "DaemonSet":
+			raw = slices.Contains(pod.Spec.Containers[0].SecurityContext.Capabilities.Add, "NET_RAW")
+		case object.Kind == "Deployment" && object.Name == "weir":
+			c := pod.Spec.Containers[0]
+			for _, m := range c.VolumeMounts {
+				if slices.Contains(c.Args, "--announce="+m.MountPath+"/announce.yaml") && pod.Annotations["weir-lb.github.io/l4-announce"] != "" {
+					i := slices.IndexFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
+					mounted = pod.Spec.Volumes[i].ConfigMap.Name
+				}
+			}
+		}
+	}
+	if !strings.HasPrefix(file, "announce:\n  vrrp:\n  - interface: eth0\n") || mounted != "weir-l4-announce" || !raw {
+		t.Errorf("the file %q, in the operator's Pod that of %q, raw sockets %t", file, mounted, raw)
 	}
 }
