@@ -61,7 +61,7 @@ func opens(flags uint8) bool {
 	return flags&(packet.SYN|packet.ACK|packet.FIN|packet.RST) == packet.SYN
 }
 
-// answers reports whether flags are those of the answer to that. On a closed handshake it opens it again: a client whose port had
+// answers reports whether flags are those of the answer to that. On a closed connection it opens it again: a client whose port had
 // another connection resets that connection's late SYN-ACK, and then gets its own.
 func answers(flags uint8) bool {
 	return flags&(packet.SYN|packet.ACK|packet.FIN|packet.RST) == packet.SYN|packet.ACK
@@ -109,7 +109,7 @@ func (e *Engine) touch(en *entry, at flow.Ref, proto, flags uint8, fromClient bo
 	service := en.record.backend.Service
 	was := en.state
 	en.state = was.next(flags, fromClient)
-	if was == closing && !fromClient && answers(flags) && !e.flows.Proven(at) {
+	if was == closing && !fromClient && answers(flags) {
 		en.state = opening
 	}
 	if was == closing && en.state == opening {
