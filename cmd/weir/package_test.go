@@ -195,7 +195,7 @@ const packageSessions = 1000
 
 // traces is what an installation must not leave.
 const traces = "ls -R /etc/weir /run/weir /var/lib/weir /sys/fs/bpf /usr/bin/weir /usr/share/doc/weir /usr/lib/systemd/system/weir* 2>&1; " +
-	"grep weir /etc/passwd /etc/group; ps -eo args | grep '[/]usr/bin/weir'; true"
+	"grep weir /etc/passwd /etc/group; ps -eo args | grep '^[/]usr/bin/weir'; true"
 
 // A machine with systemd, on which all is done that docs/install.md says: the package is installed, its services run with their own
 // privileges and report to systemd, it is upgraded under a thousand DTLS sessions, a thousand TCP connections and TURN allocations, of which nothing is lost, and
