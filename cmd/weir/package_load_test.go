@@ -114,7 +114,7 @@ func startRelays(t *testing.T, cmd *exec.Cmd) (stop func() (sent, lost uint64)) 
 		var r result
 		for !ends.Load() && r.err == nil {
 			var report v1.TurnLoad
-			_, err := in.Write([]byte(`{"rate": 500, "duration_ns": 250000000, "direction": "both", "silence_ns": 5000000000}` + "\n"))
+			_, err := in.Write([]byte(`{"rate": 500, "duration_ns": 250000000, "direction": "both", "silence_ns": 30000000000}` + "\n"))
 			r.err = errors.Join(err, answers.Decode(&report))
 			r.sent += report.Up.Sum.Sent + report.Down.Sum.Sent
 			r.lost += report.Up.Sum.Lost + report.Down.Sum.Lost
