@@ -20,8 +20,9 @@ type restartWindow struct {
 
 	moving, forwarded uint64 // datagrams between cluster nodes: while a shard moved, and afterwards
 
-	// Of the server's sessions, where they are replicated: those that other nodes have taken over; those that the server has dropped, because another node has them or they do
-	// not fit, or that the others could not go on with; and those of which no other node has a copy at the end of the window.
+	// Of the server's sessions, where they are replicated: those that other nodes have taken over; those that the server has dropped, because
+	// another node has them or they do not fit, or that the others could not go on with; and those of which no other node has a copy at the end
+	// of the window.
 	taken, dropped uint64
 	behind         int
 

@@ -47,7 +47,8 @@ func replicaName(i int) string { return fmt.Sprintf("node%d", i+1) }
 func openReplicas(ctx context.Context, stage *programs.Stage, addresses []netip.AddrPort) (*replicas, error) {
 	c := &replicas{stage: stage, addresses: addresses}
 	for i := 1; i < replicaNodes; i++ {
-		node, err := stage.Daemon(ctx, "server", replicaName(i), slices.Concat([]string{"coap", "server", "--no-supervisor", "--workers", "1"}, c.args(i))...)
+		args := slices.Concat([]string{"coap", "server", "--no-supervisor", "--workers", "1"}, c.args(i))
+		node, err := stage.Daemon(ctx, "server", replicaName(i), args...)
 		if err != nil {
 			return nil, err
 		}

@@ -202,8 +202,9 @@ func replicated(results []*measure.Result) bool {
 // restartColumns are the figures of the tables: the heading of each, and its name.
 func restartColumns(results []*measure.Result) [][2]string {
 	all := [][2]string{
-		{"requests sent", figureRestartSent}, {"lost", figureRestartLost}, {"new handshakes", figureRehandshakes}, {"repeated", figureRepeated}, {"longest wait ms", figureLongestWait},
-		{"no answer for ms", figureSilence}, {"serving after ms", figureServing}, {"forwarded after", figureAfterMove},
+		{"requests sent", figureRestartSent}, {"lost", figureRestartLost}, {"new handshakes", figureRehandshakes}, {"repeated", figureRepeated},
+		{"longest wait ms", figureLongestWait}, {"no answer for ms", figureSilence}, {"serving after ms", figureServing},
+		{"forwarded after", figureAfterMove},
 	}
 	if replicated(results) {
 		all = append(all, [2]string{"taken over", figureTaken}, [2]string{"dropped", figureDropped}, [2]string{"behind", figureBehind})
@@ -265,8 +266,9 @@ judge because of that are VOID. Clients and server share the machine: %s, %d cor
 		restartLimit, r.Parameters["clients"], r.Parameters["interval"], r.Parameters["times"], r.Parameters["every"], m.CPU, m.Cores, m.Kernel, r.Started.UTC().Format(time.DateTime))
 	if replicated(results) {
 		text += fmt.Sprintf(`
-Where sessions are replicated, the server is one of %d cluster nodes on this machine, which copy their sessions to each other, and the events begin when all are copied. "Taken over"
-by other nodes, "dropped" without, and "behind", the sessions of which no other node has a copy when the next event begins, are no aims by themselves.`, replicaNodes)
+Where sessions are replicated, the server is one of %d cluster nodes on this machine, which copy their sessions to each other, and the
+events begin when all are copied. Sessions "taken over" by other nodes, those "dropped" by the server or for want of room at the others,
+and those "behind", of which no other node has a copy at the end, are no aims by themselves.`, replicaNodes)
 	}
 	for _, r := range results {
 		text += fmt.Sprintf("\n  %-10s %s", r.Path, r.Parameters[paramAbout])
@@ -282,7 +284,10 @@ func restartPictures(results []*measure.Result) (pictures []plot.Figure) {
 		if waits == nil {
 			continue
 		}
-		chart := plot.Chart{Title: "restart: longest wait while " + eventOf(r) + " happens", YLabel: "ms", Levels: limit, Series: []plot.Series{{Name: "longest wait", X: waits.At, Y: waits.Values}}}
+		chart := plot.Chart{
+			Title: "restart: longest wait while " + eventOf(r) + " happens", YLabel: "ms", Levels: limit,
+			Series: []plot.Series{{Name: "longest wait", X: waits.At, Y: waits.Values}},
+		}
 		for _, e := range r.Events {
 			chart.Events = append(chart.Events, plot.Event{X: e.At.Seconds(), Label: e.What})
 		}

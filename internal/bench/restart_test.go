@@ -219,7 +219,8 @@ func TestRestartEventsWithReplicas(t *testing.T) {
 	}
 	for _, event := range []string{"rolling", "rolling-dsr"} {
 		config.Events = []string{"kill", event}
-		if err := config.Validate(); err == nil || !strings.Contains(err.Error(), "--replicate: the nodes of the event "+event+" move their sessions before they end") {
+		want := "--replicate: the nodes of the event " + event + " move their sessions before they end"
+		if err := config.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", event, err)
 		}
 	}
