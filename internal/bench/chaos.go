@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/testbed/measure"
 	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/programs"
@@ -169,7 +167,6 @@ func (c *chaos) start() (err error) {
 // startCluster starts the nodes with what more says, and waits until they know each other.
 func (c *chaos) startCluster(more func(*chaosNode) []string) error {
 	addresses := chaosAddresses(c.config.Nodes)
-	secret := base64.StdEncoding.EncodeToString([]byte("weir bench run chaos"))
 	replicate, err := c.startEtcd()
 	if err != nil {
 		return err
@@ -177,14 +174,14 @@ func (c *chaos) startCluster(more func(*chaosNode) []string) error {
 	for i := range c.config.Nodes {
 		n := newChaosNode(i, c.Dir)
 		n.public = addresses[2*i].String()
-		n.args = append([]string{"coap", "server", "--workers", "1", "--dtls-cluster", clusterFlag(addresses, i), "--dtls-cluster-group-security", secret}, append(replicate, more(n)...)...)
+		n.args = slices.Concat([]string{"coap", "server", "--workers", "1"}, securedNode(addresses, i), replicate, more(n))
 		c.nodes = append(c.nodes, n)
 		if err := c.startNode(c.ctx, n); err != nil {
 			return err
 		}
 	}
 	for _, n := range c.nodes {
-		if err := c.joined(n); err != nil {
+		if err := joined(c.ctx, n.daemon, n.name, c.config.Nodes-1); err != nil {
 			return err
 		}
 	}
@@ -212,28 +209,6 @@ func (c *chaos) startEtcd() (args []string, err error) {
 		})
 	})
 	return []string{"--dtls-cluster-replicate", clients}, err
-}
-
-// joined waits until a node knows all others.
-func (c *chaos) joined(n *chaosNode) error {
-	return until(c.ctx, programs.ReadyTimeout, func() error {
-		var status v1.CoAPStatus
-		if err := n.daemon.Get(c.ctx, "/status", &status); err != nil {
-			return err
-		}
-		up := 0
-		for i := range status.Listeners {
-			for _, other := range status.Listeners[i].Nodes {
-				if other.State == "up" && other.Secured {
-					up++
-				}
-			}
-		}
-		if up < c.config.Nodes-1 {
-			return fmt.Errorf("%s knows %d of %d other nodes", n.name, up, c.config.Nodes-1)
-		}
-		return nil
-	})
 }
 
 // startCaptures audits what the nodes and the clients send: on the balancer's side of their links, and in the switch between the nodes.

@@ -134,7 +134,7 @@ func measureIdle(ctx context.Context, config *IdleConfig, path idlePath) (result
 	node := c.nodes[0]
 	if path.copies {
 		config.progress(float64(config.Nodes)/float64(config.Nodes+1), "copies of the sessions of %s", node.name)
-		if err := c.copied(node, each); err != nil {
+		if err := copied(ctx, node.daemon, node.name, each); err != nil {
 			return nil, err
 		}
 	}
@@ -173,26 +173,6 @@ func (p *idlePath) happen(c *chaos, node *chaosNode, now time.Time, down time.Du
 		return err
 	}
 	return p.restart(c, node)
-}
-
-// copied waits until another node has copies of all sessions of a node.
-func (c *chaos) copied(n *chaosNode, sessions int) error {
-	return until(c.ctx, time.Minute, func() error {
-		var status v1.CoAPStatus
-		if err := n.daemon.Get(c.ctx, "/status", &status); err != nil {
-			return err
-		}
-		have, behind := 0, 0
-		for i := range status.Listeners {
-			if r := status.Listeners[i].Copies; r != nil && !r.Alone {
-				have, behind = have+r.Sessions, behind+r.Behind
-			}
-		}
-		if have < sessions || behind > 0 {
-			return fmt.Errorf("of %d sessions of %s, %d are copied, %d of them not yet", sessions, n.name, have, behind)
-		}
-		return nil
-	})
 }
 
 // sleepers makes the sessions of a node, behind a balancer of their own, and waits until all are there. They send a request each within a time from then on.

@@ -27,6 +27,9 @@ type RestartConfig struct {
 	Times    int           // of each event
 	Every    time.Duration // from an event to the next one, at least
 	Events   []string      // names of RestartEvents; empty: all that have aims
+
+	// Replicate: the server is one of three cluster nodes on its host, which copy their sessions to each other; no event rolls.
+	Replicate bool
 }
 
 // Validate says what cannot be meant.
@@ -41,7 +44,24 @@ func (c *RestartConfig) Validate() error {
 	case c.Every < 2*time.Second || c.Every > time.Hour:
 		return fmt.Errorf("--every %v: give 2s to 1h", c.Every)
 	}
-	return knownNames("event", c.Events, namesOf(restartEvents()))
+	if err := knownNames("event", c.Events, namesOf(restartEvents())); err != nil || !c.Replicate {
+		return err
+	}
+	for _, e := range restartEvents() {
+		if e.roll != "" && slices.Contains(c.Events, e.name) {
+			return fmt.Errorf("--replicate: the nodes of the event %s move their sessions before they end, so that a copy changes nothing; "+
+				"remove one of the two", e.name)
+		}
+	}
+	return nil
+}
+
+// measured are the events of the configuration.
+func (c *RestartConfig) measured() []restartEvent {
+	return slices.DeleteFunc(restartEvents(), func(e restartEvent) bool {
+		unasked := e.unasked || e.roll != "" && (c.Replicate || netlab.Privileged() != nil)
+		return !wanted(c.Events, e.name) || unasked && len(c.Events) == 0
+	})
 }
 
 // restartEvent is something that happens to the server.
@@ -74,12 +94,14 @@ func RestartEvents() []string { return describe(restartEvents()) }
 // restart is the measurement of one event.
 type restart struct {
 	*programs.Stage
-	config RestartConfig
-	event  restartEvent
-	at     netip.AddrPort
-	server *programs.Daemon
-	args   []string
-	roll   *roll // nil: one server
+	config   RestartConfig
+	event    restartEvent
+	at       netip.AddrPort
+	nodes    []netip.AddrPort // where sessions are replicated: public and management address of each node, the server first
+	server   *programs.Daemon
+	args     []string
+	roll     *roll     // nil: one server
+	replicas *replicas // nil: sessions are not replicated
 }
 
 // Restart measures each event under a load of its own, and returns a result for each.
@@ -87,9 +109,7 @@ func Restart(ctx context.Context, config RestartConfig) (results []*measure.Resu
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	events := slices.DeleteFunc(restartEvents(), func(e restartEvent) bool {
-		return !wanted(config.Events, e.name) || (e.unasked || e.roll != "" && netlab.Privileged() != nil) && len(config.Events) == 0
-	})
+	events := config.measured()
 	for i, event := range events {
 		r := &restart{config: config, event: event}
 		r.config.Progress = func(done float64, what string) {
@@ -138,6 +158,11 @@ func (r *restart) measure(ctx context.Context) (result *measure.Result, err erro
 	if err := load.started(ctx); err != nil {
 		return nil, err
 	}
+	if r.replicas != nil {
+		if err := r.replicas.begin(ctx, r.server, r.config.Clients); err != nil {
+			return nil, err
+		}
+	}
 	windows, err := r.happenings(ctx, load)
 	if err != nil {
 		return nil, err
@@ -159,13 +184,18 @@ func (r *restart) network() (*netlab.Topology, error) {
 		r.at = netip.AddrPortFrom(netip.MustParseAddr(movedVIP), movedPort)
 		return rollTopology(r.event.roll), privileged()
 	case netlab.Privileged() == nil:
+		r.nodes = replicaAddresses(r.at)
 		return restartTopology(), nil
 	}
-	ports, err := freePorts(nil, 1)
+	ports := 1
+	if r.config.Replicate {
+		ports = 2 * replicaNodes
+	}
+	nodes, err := freePorts(nil, ports)
 	if err != nil {
 		return nil, err
 	}
-	r.at = ports[0]
+	r.at, r.nodes = nodes[0], nodes
 	return nil, nil
 }
 
@@ -175,10 +205,25 @@ func (r *restart) start(ctx context.Context) (err error) {
 		r.roll, err = openRoll(ctx, r.Stage, r.event.roll)
 		return err
 	}
-	r.args = []string{"coap", "server", "--dtls-only", "--dtls", r.at.String()}
+	r.args = []string{"coap", "server"}
+	if r.config.Replicate {
+		if r.replicas, err = openReplicas(ctx, r.Stage, r.nodes); err != nil {
+			return err
+		}
+		r.args = append(r.args, r.replicas.args(0)...)
+	} else {
+		r.args = append(r.args, "--dtls-only", "--dtls", r.at.String())
+	}
 	if r.event.state {
 		r.args = append(r.args, "--state", filepath.Join(r.Dir, "state"))
 	}
+	if err := r.startServer(ctx); err != nil || r.replicas == nil {
+		return err
+	}
+	return r.replicas.ready(ctx, r.server)
+}
+
+func (r *restart) startServer(ctx context.Context) (err error) {
 	r.server, err = r.Daemon(ctx, "server", "server", r.args...)
 	return err
 }
@@ -204,10 +249,15 @@ func (r *restart) happenings(ctx context.Context, load *coapLoad) (windows []res
 		if err := r.once(ctx, &w); err != nil {
 			return nil, err
 		}
-		windows = append(windows, w)
 		if err := programs.Sleep(ctx, time.Until(w.at.Add(r.config.Every))); err != nil {
 			return nil, err
 		}
+		if r.replicas != nil {
+			if err := r.replicas.end(ctx, r.server, &w); err != nil {
+				return nil, err
+			}
+		}
+		windows = append(windows, w)
 		if err := load.failure(); err != nil {
 			return nil, err
 		}
@@ -272,7 +322,7 @@ func (r *restart) terminate(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return r.start(ctx)
+	return r.startServer(ctx)
 }
 
 func (r *restart) signalUpgrade(context.Context) error {

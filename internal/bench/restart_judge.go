@@ -20,6 +20,12 @@ type restartWindow struct {
 
 	moving, forwarded uint64 // datagrams between cluster nodes: while a shard moved, and afterwards
 
+	// Of the server's sessions, where they are replicated: those that other nodes have taken over; those that the server has dropped, because
+	// another node has them or they do not fit, or that the others could not go on with; and those of which no other node has a copy at the end
+	// of the window.
+	taken, dropped uint64
+	behind         int
+
 	sent, answered, lost, handshakes, repeated uint64
 
 	wait    time.Duration // longest of a client, from the intended time of its request
@@ -89,6 +95,9 @@ func (w *restartWindow) judge() (verdict, why string) {
 	starved := w.late > restartLimit/2 || w.wait > restartLimit && w.wait-w.late <= restartLimit
 	if w.wait > restartLimit && !starved {
 		missed = append(missed, fmt.Sprintf("a wait of %d ms", w.wait.Milliseconds()))
+	}
+	if len(missed) > 0 && w.taken+w.dropped > 0 { // no aim by itself: clients notice nothing of a session that goes on elsewhere
+		missed = append(missed, fmt.Sprintf("%d sessions taken over, %d dropped", w.taken, w.dropped))
 	}
 	switch {
 	case len(missed) > 0:

@@ -95,8 +95,8 @@ func (c *roll) config() string {
 
 // start starts a node, or the next process of one.
 func (c *roll) start(ctx context.Context, i int) (err error) {
-	c.nodes[i], err = c.stage.Daemon(ctx, rollName(i), rollName(i), "coap", "server", "--no-supervisor", "--workers", "1", "--drain-timeout", rollDrain,
-		"--dtls-cluster", clusterFlag(c.addresses(), i), "--dtls-cluster-group-security", "of this measurement alone")
+	args := append([]string{"coap", "server", "--no-supervisor", "--workers", "1", "--drain-timeout", rollDrain}, securedNode(c.addresses(), i)...)
+	c.nodes[i], err = c.stage.Daemon(ctx, rollName(i), rollName(i), args...)
 	return err
 }
 
@@ -156,15 +156,7 @@ func (c *roll) drain(ctx context.Context, i int) error {
 
 // status is a node's only listener.
 func (c *roll) status(ctx context.Context, i int) (*v1.CoAPListener, error) {
-	var status v1.CoAPStatus
-	if err := c.nodes[i].Get(ctx, "/status", &status); err != nil {
-		return nil, err
-	}
-	at := slices.IndexFunc(status.Listeners, func(l v1.CoAPListener) bool { return l.Cluster != nil })
-	if at < 0 {
-		return nil, fmt.Errorf("%s is no node of a cluster", rollName(i))
-	}
-	return &status.Listeners[at], nil
+	return clusterListener(ctx, c.nodes[i], rollName(i))
 }
 
 // backends is what the balancer applies.

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -25,7 +26,12 @@ const (
 	figureLoadAverage  = "load average"
 	figureMoving       = "forwarded while moving" // datagrams between cluster nodes; events that roll alone
 	figureAfterMove    = "forwarded after"        // and while nothing moved
+	figureTaken        = "taken over"             // sessions that other nodes have taken over; where they are replicated, as the next ones
+	figureDropped      = "dropped"                // sessions that go on at no node, or at another one than that which dropped them
+	figureBehind       = "behind"                 // sessions of which no other node has a copy at the end of the window
 )
+
+const paramReplicate = "replicate" // the store in which the nodes agree; absent: sessions are not replicated
 
 const (
 	seriesVerdict = "aims reached" // 1, 0, or 0.5: void
@@ -34,13 +40,17 @@ const (
 
 // result is the frame of the event's result.
 func (r *restart) result(started time.Time) *measure.Result {
-	return &measure.Result{
+	result := &measure.Result{
 		Scenario: scenarioRestart, Path: r.event.name, Machine: machine(), Started: started,
 		Parameters: map[string]string{
 			paramAbout: r.event.about, "clients": strconv.Itoa(r.config.Clients), "interval": r.config.Interval.String(),
 			"times": strconv.Itoa(r.config.Times), "every": r.config.Every.String(),
 		},
 	}
+	if r.config.Replicate {
+		result.Parameters[paramReplicate] = replicaStore
+	}
+	return result
 }
 
 // restartFigure is a figure of each event, and how those of several become one.
@@ -48,6 +58,37 @@ type restartFigure struct {
 	name, unit string
 	of         func(*restartWindow) float64
 	sum        func([]float64) float64
+}
+
+// figures are those of the event, in the order of the result.
+func (r *restart) figures() []restartFigure {
+	milliseconds := func(of func(*restartWindow) time.Duration) func(*restartWindow) float64 {
+		return func(w *restartWindow) float64 { return measure.Millis(of(w)) }
+	}
+	count := func(of func(*restartWindow) uint64) func(*restartWindow) float64 {
+		return func(w *restartWindow) float64 { return float64(of(w)) }
+	}
+	all := []restartFigure{
+		{figureRestartSent, "", count(func(w *restartWindow) uint64 { return w.sent }), sumOf},
+		{figureRestartLost, "", count(func(w *restartWindow) uint64 { return w.lost }), sumOf},
+		{figureRehandshakes, "", count(func(w *restartWindow) uint64 { return w.handshakes }), sumOf},
+		{figureRepeated, "", count(func(w *restartWindow) uint64 { return w.repeated }), sumOf},
+		{figureLongestWait, "ms", milliseconds(func(w *restartWindow) time.Duration { return w.wait }), slices.Max[[]float64]},
+		{figureSilence, "ms", milliseconds(func(w *restartWindow) time.Duration { return w.silence }), median},
+		{figureServing, "ms", milliseconds(func(w *restartWindow) time.Duration { return w.served }), median},
+		{figureLate, "ms", milliseconds(func(w *restartWindow) time.Duration { return w.late }), slices.Max[[]float64]},
+		{figureLoadAverage, "", func(w *restartWindow) float64 { return w.load }, median},
+	}
+	if r.event.roll != "" {
+		all = append(all, restartFigure{figureMoving, "", count(func(w *restartWindow) uint64 { return w.moving }), sumOf},
+			restartFigure{figureAfterMove, "", count(func(w *restartWindow) uint64 { return w.forwarded }), sumOf})
+	}
+	if r.config.Replicate {
+		all = append(all, restartFigure{figureTaken, "", count(func(w *restartWindow) uint64 { return w.taken }), sumOf},
+			restartFigure{figureDropped, "", count(func(w *restartWindow) uint64 { return w.dropped }), sumOf},
+			restartFigure{figureBehind, "", func(w *restartWindow) float64 { return float64(w.behind) }, slices.Max[[]float64]})
+	}
+	return all
 }
 
 // fill sums the events up.
@@ -61,25 +102,7 @@ func (r *restart) fill(result *measure.Result, windows []restartWindow, samples 
 		}
 		return all
 	}
-	milliseconds := func(of func(*restartWindow) time.Duration) func(*restartWindow) float64 {
-		return func(w *restartWindow) float64 { return measure.Millis(of(w)) }
-	}
-	figures := []restartFigure{
-		{figureRestartSent, "", func(w *restartWindow) float64 { return float64(w.sent) }, sumOf},
-		{figureRestartLost, "", func(w *restartWindow) float64 { return float64(w.lost) }, sumOf},
-		{figureRehandshakes, "", func(w *restartWindow) float64 { return float64(w.handshakes) }, sumOf},
-		{figureRepeated, "", func(w *restartWindow) float64 { return float64(w.repeated) }, sumOf},
-		{figureLongestWait, "ms", milliseconds(func(w *restartWindow) time.Duration { return w.wait }), slices.Max[[]float64]},
-		{figureSilence, "ms", milliseconds(func(w *restartWindow) time.Duration { return w.silence }), median},
-		{figureServing, "ms", milliseconds(func(w *restartWindow) time.Duration { return w.served }), median},
-		{figureLate, "ms", milliseconds(func(w *restartWindow) time.Duration { return w.late }), slices.Max[[]float64]},
-		{figureLoadAverage, "", func(w *restartWindow) float64 { return w.load }, median},
-	}
-	if r.event.roll != "" {
-		figures = append(figures, restartFigure{figureMoving, "", func(w *restartWindow) float64 { return float64(w.moving) }, sumOf},
-			restartFigure{figureAfterMove, "", func(w *restartWindow) float64 { return float64(w.forwarded) }, sumOf})
-	}
-	for _, f := range figures {
+	for _, f := range r.figures() {
 		all := values(f.of)
 		result.Figures = append(result.Figures, measure.Figure{Name: f.name, Value: f.sum(all), Unit: f.unit})
 		result.Series = append(result.Series, measure.Series{Name: f.name, Unit: f.unit, At: r.times(windows), Values: all})
@@ -164,28 +187,61 @@ func seriesOf(r *measure.Result, name string) *measure.Series {
 	return nil
 }
 
+// eventOf is the event of a result, and that sessions were replicated.
+func eventOf(r *measure.Result) string {
+	if r.Parameters[paramReplicate] != "" {
+		return r.Path + ", replicated"
+	}
+	return r.Path
+}
+
+func replicated(results []*measure.Result) bool {
+	return slices.ContainsFunc(results, func(r *measure.Result) bool { return r.Parameters[paramReplicate] != "" })
+}
+
+// restartColumns are the figures of the tables: the heading of each, and its name.
+func restartColumns(results []*measure.Result) [][2]string {
+	all := [][2]string{
+		{"requests sent", figureRestartSent}, {"lost", figureRestartLost}, {"new handshakes", figureRehandshakes}, {"repeated", figureRepeated},
+		{"longest wait ms", figureLongestWait}, {"no answer for ms", figureSilence}, {"serving after ms", figureServing},
+		{"forwarded after", figureAfterMove},
+	}
+	if replicated(results) {
+		all = append(all, [2]string{"taken over", figureTaken}, [2]string{"dropped", figureDropped}, [2]string{"behind", figureBehind})
+	}
+	return append(all, [2]string{"clients late ms", figureLate}, [2]string{"load average", figureLoadAverage})
+}
+
 // restartTables are all events of a kind together, and each by itself.
 func restartTables(results []*measure.Result) []plot.Table {
-	sums := tableOf("Restarts", results, stateOf,
-		pathColumn("event"), column{"times", func(r *measure.Result) string { return r.Parameters["times"] }},
-		counted("requests sent", figureRestartSent), counted("lost", figureRestartLost), counted("new handshakes", figureRehandshakes),
-		counted("repeated", figureRepeated), counted("longest wait ms", figureLongestWait), counted("no answer for ms", figureSilence),
-		counted("serving after ms", figureServing), counted("forwarded after", figureAfterMove), counted("clients late ms", figureLate), numbered("load average", figureLoadAverage),
-		column{"verdict", func(r *measure.Result) string { return verdictOf(r) }})
-	names := []string{figureRestartSent, figureRestartLost, figureRehandshakes, figureRepeated, figureLongestWait, figureSilence, figureServing, figureAfterMove, figureLate, figureLoadAverage}
-	single := plot.Table{Title: "Each event", Header: []string{
-		"event", "number", "requests sent", "lost", "new handshakes", "repeated", "longest wait ms", "no answer for ms", "serving after ms", "forwarded after", "clients late ms", "load average",
-		"aims",
-	}}
+	parameter := func(name string) column {
+		return column{name, func(r *measure.Result) string { return cmp.Or(r.Parameters[name], "-") }}
+	}
+	columns := []column{pathColumn("event"), parameter("times")}
+	if replicated(results) {
+		columns = append(columns, parameter(paramReplicate))
+	}
+	single := plot.Table{Title: "Each event", Header: []string{"event", "number"}}
+	figures := restartColumns(results)
+	for _, f := range figures {
+		single.Header = append(single.Header, f[0])
+		if f[1] == figureLoadAverage {
+			columns = append(columns, numbered(f[0], f[1]))
+		} else {
+			columns = append(columns, counted(f[0], f[1]))
+		}
+	}
+	single.Header = append(single.Header, "aims")
+	columns = append(columns, column{"verdict", func(r *measure.Result) string { return verdictOf(r) }})
 	for _, r := range results {
 		verdicts := seriesOf(r, seriesVerdict)
 		if verdicts == nil {
 			continue
 		}
 		for i, reached := range verdicts.Values {
-			row := []string{r.Path, strconv.Itoa(i + 1)}
-			for _, name := range names {
-				if s := seriesOf(r, name); s != nil && i < len(s.Values) {
+			row := []string{eventOf(r), strconv.Itoa(i + 1)}
+			for _, f := range figures {
+				if s := seriesOf(r, f[1]); s != nil && i < len(s.Values) {
 					row = append(row, wholeNumber(s.Values[i]))
 				} else {
 					row = append(row, "-")
@@ -194,7 +250,7 @@ func restartTables(results []*measure.Result) []plot.Table {
 			single.Rows = append(single.Rows, append(row, map[float64]string{1: verdictReached, 0.5: verdictVoid, 0: verdictMissed}[reached]))
 		}
 	}
-	return []plot.Table{sums, single}
+	return []plot.Table{tableOf("Restarts", results, stateOf, columns...), single}
 }
 
 func restartVerdict(results []*measure.Result) string {
@@ -208,6 +264,12 @@ event %s times, every %s. A wait counts from when the request was intended to be
 socket; of a cluster node, until its sessions are back), in the first table, are medians; "clients late" is the longest time that the clients' program was behind its own timers. Events that it cannot
 judge because of that are VOID. Clients and server share the machine: %s, %d cores, Linux %s. Started %s.`,
 		restartLimit, r.Parameters["clients"], r.Parameters["interval"], r.Parameters["times"], r.Parameters["every"], m.CPU, m.Cores, m.Kernel, r.Started.UTC().Format(time.DateTime))
+	if replicated(results) {
+		text += fmt.Sprintf(`
+Where sessions are replicated, the server is one of %d cluster nodes on this machine, which copy their sessions to each other, and the
+events begin when all are copied. Sessions "taken over" by other nodes, those "dropped" by the server or for want of room at the others,
+and those "behind", of which no other node has a copy at the end, are no aims by themselves.`, replicaNodes)
+	}
 	for _, r := range results {
 		text += fmt.Sprintf("\n  %-10s %s", r.Path, r.Parameters[paramAbout])
 	}
@@ -222,7 +284,10 @@ func restartPictures(results []*measure.Result) (pictures []plot.Figure) {
 		if waits == nil {
 			continue
 		}
-		chart := plot.Chart{Title: "restart: longest wait while " + r.Path + " happens", YLabel: "ms", Levels: limit, Series: []plot.Series{{Name: "longest wait", X: waits.At, Y: waits.Values}}}
+		chart := plot.Chart{
+			Title: "restart: longest wait while " + eventOf(r) + " happens", YLabel: "ms", Levels: limit,
+			Series: []plot.Series{{Name: "longest wait", X: waits.At, Y: waits.Values}},
+		}
 		for _, e := range r.Events {
 			chart.Events = append(chart.Events, plot.Event{X: e.At.Seconds(), Label: e.What})
 		}
@@ -231,7 +296,7 @@ func restartPictures(results []*measure.Result) (pictures []plot.Figure) {
 	bars := plot.Bars{Title: "restart: longest wait and time without an answer", Unit: "ms", Names: []string{figureLongestWait, figureSilence}}
 	for _, r := range results {
 		if v := figureOf(r, figureLongestWait); !math.IsNaN(v) {
-			bars.Groups = append(bars.Groups, plot.Group{Name: r.Path, Values: []float64{v, figureOf(r, figureSilence)}})
+			bars.Groups = append(bars.Groups, plot.Group{Name: eventOf(r), Values: []float64{v, figureOf(r, figureSilence)}})
 		}
 	}
 	if len(bars.Groups) > 0 {

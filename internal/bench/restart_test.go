@@ -135,6 +135,97 @@ func TestRestartResult(t *testing.T) {
 	}
 }
 
+// What other nodes took over, and what was dropped, belongs to the event in whose window it was counted; a new process of the server counts from 0.
+func TestRestartCountsReplicas(t *testing.T) {
+	before := replicaCounts{process: 1, dropped: 4, taken: 10, refused: 1}
+	for name, c := range map[string]struct {
+		after          replicaCounts
+		taken, dropped uint64
+		behind         int
+	}{
+		"nothing":                {replicaCounts{process: 1, dropped: 4, taken: 10, refused: 1}, 0, 0, 0},
+		"another process":        {replicaCounts{process: 2, taken: 10, refused: 1, behind: 3}, 0, 0, 3},
+		"taken over":             {replicaCounts{process: 2, dropped: 5, taken: 15, refused: 1}, 5, 5, 0},
+		"the same one dropped":   {replicaCounts{process: 1, dropped: 6, taken: 12, refused: 1}, 2, 2, 0},
+		"no room at other nodes": {replicaCounts{process: 2, taken: 12, refused: 4}, 2, 3, 0},
+	} {
+		var w restartWindow
+		w.replicated(before, c.after)
+		if w.taken != c.taken || w.dropped != c.dropped || w.behind != c.behind {
+			t.Errorf("%s: %d taken over, %d dropped, %d behind", name, w.taken, w.dropped, w.behind)
+		}
+	}
+}
+
+// A session that another node has taken over, or that was dropped, is a figure; an aim is missed only where clients notice.
+func TestRestartReplicated(t *testing.T) {
+	events := restartEventsAt()
+	events[0].taken, events[0].dropped, events[1].taken, events[1].behind = 3, 1, 4, 9
+	config := RestartConfig{Clients: 7, Times: 2, Every: 5 * time.Second, Replicate: true}
+	result := func(config RestartConfig, samples []v1.CoAPBenchSample) *measure.Result {
+		r := &restart{config: config, event: restartEvents()[1]}
+		result := r.result(restartBegin)
+		r.fill(result, windowsOf(events, samples), samples, &v1.CoAPBench{})
+		return result
+	}
+	spared := result(config, restartSamples(nil))
+	for name, want := range map[string]float64{figureTaken: 7, figureDropped: 1, figureBehind: 9} {
+		if got := figureOf(spared, name); got != want {
+			t.Errorf("%s: %g, want %g", name, got, want)
+		}
+		if s := seriesOf(spared, name); s == nil || len(s.Values) != 2 {
+			t.Errorf("%s of each event: %+v", name, s)
+		}
+	}
+	if spared.Parameters[paramReplicate] != "embedded" || spared.Parameters[paramVerdict] != verdictReached {
+		t.Errorf("%v", spared.Parameters)
+	}
+	noticed := result(config, restartSamples(func(at time.Duration, s *v1.CoAPBenchSample) {
+		if at == time.Second {
+			s.Total.Rehandshakes++
+		}
+	}))
+	if why := noticed.Parameters[paramMissed]; why != "event 1 missed: 1 handshakes, 3 sessions taken over, 1 dropped; " {
+		t.Errorf("%q", why)
+	}
+	config.Replicate = false
+	alone := result(config, restartSamples(nil))
+	if alone.Parameters[paramReplicate] != "" || seriesOf(alone, figureTaken) != nil {
+		t.Errorf("%v has figures of copies", alone.Parameters)
+	}
+	table, page := shown(t, []*measure.Result{alone, spared})
+	for _, want := range []string{"replicate", "embedded", "taken over", "dropped", "behind", "kill, replicated", "one of 3 cluster nodes"} {
+		if !strings.Contains(table, want) || !strings.Contains(page, want) {
+			t.Errorf("%q is missing in\n%s", want, table)
+		}
+	}
+	if table, _ := shown(t, []*measure.Result{alone}); strings.Contains(table, "taken over") || strings.Contains(table, "replicate") {
+		t.Errorf("nothing was replicated:\n%s", table)
+	}
+}
+
+// Nodes that roll are not measured with copies, and refused where they are named.
+func TestRestartEventsWithReplicas(t *testing.T) {
+	config := RestartConfig{Clients: 1, Times: 1, Every: 2 * time.Second, Replicate: true}
+	if err := config.Validate(); err != nil {
+		t.Error(err)
+	}
+	var names []string
+	for _, e := range config.measured() {
+		names = append(names, e.name)
+	}
+	if got := strings.Join(names, " "); got != "none kill terminate sigusr2 upgrade" {
+		t.Errorf("measured: %s", got)
+	}
+	for _, event := range []string{"rolling", "rolling-dsr"} {
+		config.Events = []string{"kill", event}
+		want := "--replicate: the nodes of the event " + event + " move their sessions before they end"
+		if err := config.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", event, err)
+		}
+	}
+}
+
 func TestRestartConfig(t *testing.T) {
 	good := RestartConfig{Clients: 1, Times: 1, Every: 2 * time.Second}
 	if err := good.Validate(); err != nil {
