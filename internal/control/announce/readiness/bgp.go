@@ -38,7 +38,10 @@ func (e *examination) route(n *lb.Neighbour) error {
 		options.SrcAddr = net.IP(n.LocalAddress.AsSlice())
 	}
 	found, err := netlink.RouteGetWithOptions(net.IP(n.Address.AsSlice()), options)
-	if err != nil || len(found) == 0 {
+	if err == nil && (len(found) == 0 || refuses(&found[0])) { // IPv6 has a route for what has none
+		err = unix.ENETUNREACH
+	}
+	if err != nil {
 		e.bad(finding.Fail, fmt.Sprintf("ip route add %s via ADDRESS", netip.PrefixFrom(n.Address, n.Address.BitLen())),
 			"no route leads to neighbour %s: %v", n.Address, err)
 		return nil
@@ -70,6 +73,11 @@ func (e *examination) route(n *lb.Neighbour) error {
 	return nil
 }
 
+// refuses reports whether a route is there to say that there is none.
+func refuses(r *netlink.Route) bool {
+	return r.Type == unix.RTN_UNREACHABLE || r.Type == unix.RTN_BLACKHOLE || r.Type == unix.RTN_PROHIBIT
+}
+
 // silentNeighbour looks whether the next hop to a neighbour left the kernel's last requests for its MAC address unanswered.
 func (e *examination) silentNeighbour(n *lb.Neighbour, link netlink.Link, next netip.Addr) error {
 	family, protocol := netlink.FAMILY_V6, "neighbour discovery"
@@ -83,8 +91,12 @@ func (e *examination) silentNeighbour(n *lb.Neighbour, link netlink.Link, next n
 	for i := range entries {
 		address, _ := netip.AddrFromSlice(entries[i].IP)
 		if address.Unmap() == next && entries[i].State&netlink.NUD_FAILED != 0 {
+			who := "neighbour " + n.Address.String()
+			if next != n.Address {
+				who = fmt.Sprintf("%s, the router to %s,", next, who)
+			}
 			e.bad(finding.Warn, fmt.Sprintf("ping -c 1 -I %s %s: it is off, has another address, or is on another network or VLAN", link.Attrs().Name, next),
-				"%s, by which neighbour %s is reached, did not answer %s on %s", next, n.Address, protocol, link.Attrs().Name)
+				"%s did not answer %s on %s", who, protocol, link.Attrs().Name)
 		}
 	}
 	return nil
@@ -167,8 +179,7 @@ func (e *examination) listen() error {
 	case err == nil || errors.Is(err, unix.EADDRNOTAVAIL): // another check reports the address
 		e.ok("no other program listens at %s", at)
 	case errors.Is(err, unix.EADDRINUSE) && len(others) > 0:
-		e.bad(finding.Fail, end(others[0], "tcp", at.Port()),
-			"%s listens on TCP port %d, so weir cannot listen at %s", others[0], at.Port(), at)
+		e.conflict(others[0], "%s listens on TCP port %d, so weir cannot listen at %s", others[0], at.Port(), at)
 	case errors.Is(err, unix.EADDRINUSE) && len(weir) > 0:
 		e.ok("%s listens at %s", weir[0], at)
 	default:
@@ -226,8 +237,7 @@ func (e *examination) bfd() error {
 	case err != nil:
 		return err
 	case len(others) > 0:
-		e.bad(finding.Fail, end(others[0], "udp", bfdPort),
-			"%s has UDP port %d: it receives BFD packets in the place of weir; end it, or remove bfd", others[0], bfdPort)
+		e.conflict(others[0], "%s has UDP port %d: it receives BFD packets in the place of weir; end it, or remove bfd", others[0], bfdPort)
 	case len(weir) > 0:
 		e.ok("%s receives BFD packets on UDP port %d", weir[0], bfdPort)
 	default:

@@ -18,8 +18,10 @@ import (
 )
 
 const (
+	minWait  = 1100 * time.Millisecond // the interval of most VRRP programs is a second
 	maxWait  = 4 * time.Second
 	maxFrame = 2048 // an advertisement fits into a packet of 1500 bytes
+	maxRead  = 4096 // packets of an interface and family; what a flood adds is left out
 	ethernet = 14   // bytes of its header
 	ip6Bytes = 40
 )
@@ -39,7 +41,8 @@ type watched struct {
 	order []packet // in which they arrived
 }
 
-// peers listens for a while to what other machines advertise: the longest interval, and half of it for those that are late.
+// peers listens for a while to what other machines advertise: the longest interval, and half of it for those that are late. Interfaces on which
+// no virtual router can run are left out.
 func (e *examination) peers() error {
 	if e.Privilege != nil {
 		return nil // that is a finding already
@@ -54,7 +57,7 @@ func (e *examination) peers() error {
 	for i := range e.Announce.VRRP {
 		v := &e.Announce.VRRP[i]
 		link, err := netlink.LinkByName(v.Interface)
-		if err != nil {
+		if err != nil || e.unfit[v.Interface] {
 			continue // another check reports it
 		}
 		longest = max(longest, v.Interval)
@@ -72,7 +75,10 @@ func (e *examination) peers() error {
 			return fmt.Errorf("listen on %s: %w", v.Interface, err)
 		}
 	}
-	wait := min(longest*3/2+100*time.Millisecond, maxWait)
+	if len(all) == 0 {
+		return nil
+	}
+	wait := min(max(longest*3/2, minWait), maxWait)
 	select {
 	case <-e.ctx.Done():
 		return e.ctx.Err()
@@ -122,7 +128,8 @@ func watch(link netlink.Link, is6 bool) (*watched, error) {
 
 // drain reads what has arrived.
 func (w *watched) drain() {
-	for frame := make([]byte, maxFrame); ; {
+	frame := make([]byte, maxFrame)
+	for range maxRead {
 		n, _, err := unix.Recvfrom(w.fd, frame, 0)
 		switch {
 		case errors.Is(err, unix.EINTR):

@@ -24,7 +24,7 @@ type Config struct {
 // Examine runs the checks that fit the configuration, and returns the findings in the order of the checks. With virtual routers it waits for
 // advertisements, 4 s at most. The error names what could not be read.
 func Examine(ctx context.Context, c Config) ([]finding.Finding, error) {
-	e := &examination{Config: c, ctx: ctx, proc: "/proc", md5: tryMD5}
+	e := &examination{Config: c, ctx: ctx, proc: "/proc", md5: tryMD5, unfit: map[string]bool{}}
 	return e.run()
 }
 
@@ -34,6 +34,7 @@ type examination struct {
 	ctx      context.Context
 	proc     string
 	md5      func(*lb.Neighbour) error
+	unfit    map[string]bool // interfaces on which a virtual router cannot run
 	findings []finding.Finding
 }
 
@@ -149,10 +150,11 @@ func (e *examination) taken(protocol string, port uint16, counts func(sockets.So
 	return weir, others, nil
 }
 
-// end returns the command that frees a port.
-func end(o sockets.Owner, protocol string, port uint16) string {
+// conflict reports that another program has a port. One that is not seen from here may be weir, of another user or in a container.
+func (e *examination) conflict(o sockets.Owner, what string, args ...any) {
 	if o.PID == 0 {
-		return fmt.Sprintf("ss --%s -l -n -p 'sport = :%d' as root names the process; end it", protocol, port)
+		e.bad(finding.Warn, "run weir doctor as root, where the programs of this network run: it names the program, or finds that it is weir", what, args...)
+		return
 	}
-	return fmt.Sprintf("kill %d", o.PID)
+	e.bad(finding.Fail, fmt.Sprintf("kill %d", o.PID), what, args...)
 }

@@ -55,7 +55,7 @@ func (e *examination) interfaces() error {
 			case fault.Reason == said: // of both families
 				return nil
 			}
-			said = fault.Reason
+			said, e.unfit[v.Interface] = fault.Reason, true
 			path := "ipv6/conf/" + v.Interface + "/disable_ipv6"
 			if off, err := e.sysctl(path); err != nil {
 				return err
