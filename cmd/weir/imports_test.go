@@ -63,6 +63,7 @@ func mayImport() map[string]may {
 		"testbed/procstat":   {},
 		"testbed/scratch":    {},
 		"finding":            {ours: "api/v1 terminal"},
+		"sockets":            {},
 		"terminal":           {others: "golang.org/x/term"},
 		"testbed/plot":       {},
 		"bench/fragsim":      {ours: "api/v1 steering/flow testbed/plot"},
@@ -77,6 +78,7 @@ func mayImport() map[string]may {
 		"control/announce/holder":    {ours: "api/v1 control/announce control/announce/neighbour control/announce/vrrp steering/lb", others: "github.com/vishvananda/"},
 		"control/announce/neighbour": {pure: true},
 		"control/announce/vrrp":      {pure: true},
+		"control/announce/readiness": {ours: "control/announce/bgp control/announce/holder control/announce/vrrp finding sockets steering/lb", others: "github.com/vishvananda/"},
 		"control/redundancy":         {ours: "api/v1 readfile steering/flow steering/lb"},
 		"control/owners":             {ours: "api/v1 steering/lb readfile"},
 		"control/nfqlb":              {ours: "steering/lb control control/config"},
@@ -89,7 +91,7 @@ func mayImport() map[string]may {
 		"datapath/ebpf/decap":       {ours: "api/v1 datapath/ebpf/nexthop", others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"datapath/ebpf/pins":        {ours: "api/v1 steering/lb datapath/ebpf/attach datapath/ebpf/bpf datapath/ebpf/maps", others: "github.com/cilium/ebpf github.com/vishvananda/"},
 		"datapath/ebpf/nexthop":     {others: "github.com/vishvananda/"},
-		"datapath/doctor":           {ours: "api/v1 steering/lb datapath/nfqueue/rules finding", others: "github.com/vishvananda/"},
+		"datapath/doctor":           {ours: "api/v1 steering/lb datapath/nfqueue/rules finding sockets", others: "github.com/vishvananda/"},
 		"datapath/fastpath":         {ours: "datapath/ebpf datapath/ebpf/attach datapath/nfqueue steering/cid steering/lb"},
 		"datapath/nfqueue":          {ours: "metrics datapath/nfqueue/flowfile steering/evict steering/lb steering/flow steering/packet steering/steer workers"},
 		"datapath/nfqueue/flowfile": {ours: "steering/flow steering/steer"},
@@ -222,7 +224,7 @@ func TestImportsFollowTheArchitecture(t *testing.T) {
 
 // floors is the order of dependencies, from the bottom up; a package belongs to the first floor that has a prefix of its path.
 var floors = [][]string{
-	{"../api", "api", "../client", "client", "testbed", "terminal", "finding", "addresstext", "keyerror", "readfile", "privilege", "events", "metrics", "control/config", "control/history"},
+	{"../api", "api", "../client", "client", "testbed", "terminal", "finding", "sockets", "addresstext", "keyerror", "readfile", "privilege", "events", "metrics", "control/config", "control/history"},
 	{"steering"},
 	{"workers", "handover", "udpio"},
 	{"datapath", "dtls"},

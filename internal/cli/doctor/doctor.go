@@ -14,10 +14,11 @@ import (
 	"github.com/weir-lb/weir/internal/datapath/doctor"
 	"github.com/weir-lb/weir/internal/finding"
 	"github.com/weir-lb/weir/internal/privilege"
+	"github.com/weir-lb/weir/internal/steering/lb"
 )
 
 // errFailed is returned when a finding has the level fail; the table names it.
-var errFailed = errors.New("packets are lost; see the lines that say fail")
+var errFailed = errors.New("packets are lost, or addresses are not announced; see the lines that say fail")
 
 func newDoctorCommand() *cobra.Command {
 	var f balancing.RulesFlags
@@ -30,37 +31,28 @@ func newDoctorCommand() *cobra.Command {
 		Long: `Look through this network namespace for what makes the balancer lose packets or work worse than it could, and print for each
 finding the command that fixes it. Nothing is changed.
 
-With a configuration FILE, also what it needs: its rules and routes, its marks, its VIPs. Give the options that 'weir lb rules' was
-given. Needs root.
+With a configuration FILE, also what it needs: its rules and routes, its marks, its VIPs, and what it announces by BGP or VRRP. Give the
+options that 'weir lb rules' was given. Needs root.
 
 With --datapath udp: whether the kernel forwards established flows of the weir nat that runs (--admin), or of one that this user would
-start, and why not. Needs no privileges.
+start, and why not; with FILE also whether its addresses can be announced. Needs no privileges.
 
 Exit codes: 0 nothing is lost (there may be warnings), 1 something is, 2 wrong usage.`,
 		Example: `  sudo weir doctor -c weir.yaml --queue 0:3 --interface eth0
   sudo weir doctor -c weir.yaml --json | jq '.[] | select(.level != "ok")'
   sudo weir doctor -c weir.yaml --datapath ebpf --interface veth0,veth2
+  sudo weir doctor weir.yaml --datapath udp     # can its addresses be announced?
   weir doctor --datapath udp     # does the kernel forward established flows of weir nat?`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if datapath == "udp" {
-				findings, err := natFindings(cmd.Context(), &running, cmd.Flags().Changed("admin"))
-				if err != nil {
-					return err
-				}
-				return report(cmd.OutOrStdout(), findings, asJSON)
-			}
-			c, err := examined(cmd, &f, datapath)
+			findings, snapshot, err := datapathFindings(cmd, &f, &running, datapath)
 			if err != nil {
 				return err
 			}
-			if err := privilege.Check(privilege.Doctor); err != nil {
-				return err
-			}
-			findings, err := doctor.Examine(cmd.Context(), c)
+			more, err := announceFindings(cmd.Context(), snapshot)
 			if err != nil {
 				return err
 			}
-			return report(cmd.OutOrStdout(), findings, asJSON)
+			return report(cmd.OutOrStdout(), append(findings, more...), asJSON)
 		},
 	}
 	f.Add(cmd)
@@ -68,6 +60,30 @@ Exit codes: 0 nothing is lost (there may be warnings), 1 something is, 2 wrong u
 	cmd.Flags().StringVar(&datapath, "datapath", "nfqueue", "nfqueue, ebpf or udp (weir nat)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// datapathFindings are those about a data path. The snapshot is that of the configuration, nil without one.
+func datapathFindings(cmd *cobra.Command, f *balancing.RulesFlags, running *cli.ClientFlags, datapath string) ([]finding.Finding, *lb.Snapshot, error) {
+	if datapath == "udp" {
+		var snapshot *lb.Snapshot
+		if f.File.Path != "" {
+			var err error
+			if snapshot, err = f.Snapshot(); err != nil {
+				return nil, nil, err
+			}
+		}
+		findings, err := natFindings(cmd.Context(), running, cmd.Flags().Changed("admin"))
+		return findings, snapshot, err
+	}
+	c, err := examined(cmd, f, datapath)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := privilege.Check(privilege.Doctor); err != nil {
+		return nil, nil, err
+	}
+	findings, err := doctor.Examine(cmd.Context(), c)
+	return findings, c.Snapshot, err
 }
 
 // examined converts the flags into what is examined.

@@ -1,14 +1,19 @@
 package lb
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	v1 "github.com/weir-lb/weir/api/v1"
 	"github.com/weir-lb/weir/internal/cli/clitest"
+	"github.com/weir-lb/weir/internal/testbed/netlab"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -26,38 +31,89 @@ const frrBGP = `router bgp 64513
  exit-address-family
 `
 
-// FRR takes what BIRD takes, BFD aside, which is not tried. It has no IPv6 for this neighbour here, which is told, as IPv6 prefixes do not reach it.
-func TestRootAnnounceToFRR(t *testing.T) {
-	const daemons = "/usr/lib/frr/"
-	netlabtest.Tools(t, daemons+"zebra", daemons+"bgpd")
-	clitest.TakesSeconds(t)
-	lab := announceLab(t)
+const frrBFD = `bfd
+ profile fast
+  detect-multiplier 3
+  receive-interval 80
+  transmit-interval 80
+ exit
+exit
+`
+
+// frr is FRR in the lab's router.
+type frr struct {
+	t      *testing.T
+	router *netlab.Host
+	dir    string
+}
+
+func newFRR(t *testing.T, router *netlab.Host) *frr {
+	t.Helper()
+	netlabtest.Tools(t, frrDaemons+"zebra", frrDaemons+"bgpd", frrDaemons+"bfdd", "vtysh")
 	dir, err := os.MkdirTemp("/tmp", "frr") // its user has to reach it, which a temporary directory of a test may not allow
 	clitest.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	password := filepath.Join(dir, "password")
-	clitest.Must(t, os.WriteFile(password, []byte("secret\n"), 0o600))
-	router := lab.Namespace("router")
-	fib := watchFIB(t, router)
-	probed(t, lab.Namespace("backend1"))
-	probed(t, lab.Namespace("backend2"))
-	frr, err := user.Lookup("frr")
+	account, err := user.Lookup("frr")
 	clitest.Must(t, err)
-	id, err := strconv.Atoi(frr.Uid)
+	id, err := strconv.Atoi(account.Uid)
 	clitest.Must(t, err)
 	clitest.Must(t, os.Chown(dir, id, id))
-	common := func(name, text string) []string {
-		conf := filepath.Join(dir, name+".conf")
-		clitest.Must(t, os.WriteFile(conf, []byte(text), 0o644))
-		return []string{"-f", conf, "-i", filepath.Join(dir, name+".pid"), "-z", filepath.Join(dir, "zserv"), "--vty_socket", dir, "--log", "stdout"}
-	}
-	daemon(t, router, daemons+"zebra", common("zebra", "")...)
+	f := &frr{t: t, router: router, dir: dir}
+	f.start("zebra", "")
 	netlabtest.Eventually(t, "the socket of zebra", func() bool { // the others would try again after 10 s
 		_, err := os.Stat(filepath.Join(dir, "zserv"))
 		return err == nil
 	})
-	daemon(t, router, daemons+"bgpd", append(common("bgpd", frrBGP), "-l", "10.2.0.1")...)
-	lb1, admin := announcingLB(t, lab, 1, password, "0s")
+	return f
+}
+
+const frrDaemons = "/usr/lib/frr/"
+
+// password writes the file with the password of the session.
+func (f *frr) password() string {
+	path := filepath.Join(f.dir, "password")
+	clitest.Must(f.t, os.WriteFile(path, []byte("secret\n"), 0o600))
+	return path
+}
+
+// start starts a daemon with a configuration.
+func (f *frr) start(name, text string, args ...string) {
+	f.t.Helper()
+	conf := filepath.Join(f.dir, name+".conf")
+	clitest.Must(f.t, os.WriteFile(conf, []byte(text), 0o644))
+	common := []string{"-f", conf, "-i", filepath.Join(f.dir, name+".pid"), "-z", filepath.Join(f.dir, "zserv"), "--vty_socket", f.dir, "--log", "stdout"}
+	daemon(f.t, f.router, frrDaemons+name, append(common, args...)...)
+}
+
+// bfdPeer is a peer of bfdd as it shows it.
+type bfdPeer struct {
+	Peer, Status string
+	Multihop     bool
+}
+
+// peer returns what bfdd says of the only peer; nil: it has none.
+func (f *frr) peer() *bfdPeer {
+	f.t.Helper()
+	var all []bfdPeer
+	out, err := f.router.Exec(f.t.Context(), "vtysh", "--vty_socket", f.dir, "-d", "bfdd", "-c", "show bfd peers json")
+	if err != nil || json.Unmarshal([]byte(out[max(strings.Index(out, "["), 0):]), &all) != nil || len(all) != 1 {
+		f.t.Logf("peers of bfdd: %s, %v", out, err)
+		return nil
+	}
+	return &all[0]
+}
+
+// FRR takes what BIRD takes. It has no IPv6 for this neighbour here, which is told, as IPv6 prefixes do not reach it.
+func TestRootAnnounceToFRR(t *testing.T) {
+	clitest.TakesSeconds(t)
+	lab := announceLab(t)
+	router := lab.Namespace("router")
+	fib := watchFIB(t, router)
+	probed(t, lab.Namespace("backend1"))
+	probed(t, lab.Namespace("backend2"))
+	f := newFRR(t, router)
+	f.start("bgpd", frrBGP, "-l", "10.2.0.1")
+	lb1, admin := announcingLB(t, lab, 1, f.password(), "0s")
 	fib.await(vip4Prefix, 1)
 	status := lb1.until("the missing family", func(s *v1.LBStatus) bool {
 		n := neighbourOf(s)
@@ -77,4 +133,43 @@ func TestRootAnnounceToFRR(t *testing.T) {
 		t.Fatal(err)
 	}
 	fib.await(vip4Prefix, 1)
+}
+
+// BFD with FRR's bfdd is up on both sides, and a balancer that is silently gone is withdrawn long before the hold time of 9 s ends. After
+// ttl-security, bgpd takes the neighbour for one of several hops, whose BFD has another port: it is left out.
+func TestRootAnnounceToFRRWithBFD(t *testing.T) {
+	clitest.TakesSeconds(t)
+	lab := announceLab(t)
+	router := lab.Namespace("router")
+	fib := watchFIB(t, router)
+	probed(t, lab.Namespace("backend1"))
+	probed(t, lab.Namespace("backend2"))
+	f := newFRR(t, router)
+	f.start("bfdd", frrBFD, "--bfdctl", filepath.Join(f.dir, "bfdd.sock"))
+	bgp := strings.Replace(frrBGP, "neighbor 10.2.0.11 ttl-security hops 1", "neighbor 10.2.0.11 bfd profile fast", 1)
+	f.start("bgpd", bgp, "-l", "10.2.0.1")
+	config := strings.Replace(fmt.Sprintf(announceFile, 11, f.password(), "0s"), "ttl_security: true, ", "", 1)
+	lb1 := newKernelLB(t, lab.Namespace("lb1"), "tcx", "eth0", config)
+	up := func(when string) {
+		t.Helper()
+		fib.await(vip4Prefix, 1)
+		lb1.until("BFD up at the balancer "+when, func(s *v1.LBStatus) bool {
+			n := neighbourOf(s)
+			return n.State == "established" && n.BFD == "up"
+		})
+		netlabtest.Eventually(t, "BFD up at the router "+when, func() bool {
+			p := f.peer()
+			return p != nil && p.Peer == "10.2.0.11" && p.Status == "up" && !p.Multihop
+		})
+	}
+	up("at first")
+	off := time.Now()
+	clitest.Must(t, lab.Namespace("segment").SetUp("to-lb1", false))
+	gone := fib.await(vip4Prefix, 0).Sub(off)
+	t.Logf("power-off: the route was gone after %v", gone)
+	if gone > 2*time.Second {
+		t.Errorf("BFD found out after %v", gone)
+	}
+	clitest.Must(t, lab.Namespace("segment").SetUp("to-lb1", true))
+	up("again")
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/finding"
+	"github.com/weir-lb/weir/internal/sockets"
 )
 
 // queue is the kernel's row about one queue.
@@ -135,14 +136,13 @@ func (e *examiner) owners(bound []queue) ([]owner, error) {
 	if err != nil {
 		return nil, err
 	}
-	sockets := portSockets(string(text))
-	holders := e.holders(sockets)
+	inodes := portSockets(string(text))
+	holders := sockets.Holders(e.proc, slices.Collect(maps.Values(inodes))...)
 	byPID := map[int]*owner{}
 	for _, q := range bound {
-		pid := holders[sockets[q.port]]
+		pid := holders[inodes[q.port]]
 		if byPID[pid] == nil {
-			name, _ := os.ReadFile(filepath.Join(e.proc, strconv.Itoa(pid), "comm")) // empty if it just ended
-			byPID[pid] = &owner{pid: pid, name: strings.TrimSpace(string(name))}
+			byPID[pid] = &owner{pid: pid, name: sockets.Name(e.proc, pid)}
 		}
 		byPID[pid].queues = append(byPID[pid].queues, fmt.Sprint(q.number))
 	}
@@ -175,33 +175,6 @@ func portSockets(text string) map[uint32]string {
 		}
 	}
 	return all
-}
-
-// holders returns the processes that have these sockets open, by inode.
-func (e *examiner) holders(sockets map[uint32]string) map[string]int {
-	wanted := map[string]bool{}
-	for _, inode := range sockets {
-		wanted["socket:["+inode+"]"] = true
-	}
-	found := map[string]int{}
-	processes, _ := filepath.Glob(filepath.Join(e.proc, "[0-9]*")) // the pattern is good
-	for _, dir := range processes {
-		pid, err := strconv.Atoi(filepath.Base(dir))
-		if err != nil {
-			continue
-		}
-		files, err := os.ReadDir(filepath.Join(dir, "fd"))
-		if err != nil {
-			continue // the process ended, or we may not read it
-		}
-		for _, file := range files {
-			target, err := os.Readlink(filepath.Join(dir, "fd", file.Name()))
-			if err == nil && wanted[target] {
-				found[strings.TrimSuffix(strings.TrimPrefix(target, "socket:["), "]")] = pid
-			}
-		}
-	}
-	return found
 }
 
 // drops reports what the queues have dropped since they were opened.

@@ -43,7 +43,7 @@ func inspect(name string, is6 bool, virtual []netip.Addr) (station, []held, erro
 	if err != nil {
 		var missing netlink.LinkNotFoundError
 		if errors.As(err, &missing) {
-			return station{}, nil, fmt.Errorf("there is no interface %s", name)
+			return station{}, nil, fault("write the name of an interface of this machine, as in ip -brief link", "there is no interface %s", name)
 		}
 		return station{}, nil, fmt.Errorf("look at interface %s: %w", name, err)
 	}
@@ -51,11 +51,11 @@ func inspect(name string, is6 bool, virtual []netip.Addr) (station, []held, erro
 	s := station{index: attributes.Index}
 	switch {
 	case len(attributes.HardwareAddr) != len(s.mac) || attributes.Flags&net.FlagLoopback != 0:
-		return s, nil, fmt.Errorf("interface %s is not Ethernet", name)
+		return s, nil, fault("write an Ethernet interface, as in ip -brief link", "interface %s is not Ethernet", name)
 	case attributes.Flags&net.FlagUp == 0:
-		return s, nil, fmt.Errorf("interface %s is down", name)
+		return s, nil, fault("ip link set dev "+name+" up", "interface %s is down", name)
 	case attributes.RawFlags&unix.IFF_RUNNING == 0:
-		return s, nil, fmt.Errorf("interface %s has no carrier", name)
+		return s, nil, fault("look at the cable, and at the port at its other end", "interface %s has no carrier", name)
 	}
 	copy(s.mac[:], attributes.HardwareAddr)
 	all, err := list(s.index, is6)
@@ -70,9 +70,9 @@ func inspect(name string, is6 bool, virtual []netip.Addr) (station, []held, erro
 		}
 	}
 	if is6 {
-		return s, all, fmt.Errorf("interface %s has no link-local IPv6 address of its own", name)
+		return s, all, fault("ip -6 address add fe80::ADDRESS/64 dev "+name, "interface %s has no link-local IPv6 address of its own", name)
 	}
-	return s, all, fmt.Errorf("interface %s has no IPv4 address of its own", name)
+	return s, all, fault("ip address add ADDRESS/LENGTH dev "+name, "interface %s has no IPv4 address of its own", name)
 }
 
 func family(is6 bool) int {

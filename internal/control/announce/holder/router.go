@@ -240,8 +240,7 @@ func (r *router) clear(at station, present []held) error {
 			}
 			r.log.Info("vrrp: address of an earlier process removed", "address", h.address.String())
 		case !r.key.owner:
-			return fmt.Errorf("%s is on interface %s already: remove it there (ip address del %s dev %s), or write priority: 255 if this machine owns it",
-				h.address, r.key.device, netip.PrefixFrom(h.address, h.address.BitLen()), r.key.device)
+			return occupied(r.key.device, h.address)
 		}
 	}
 	return nil
