@@ -49,7 +49,7 @@ func (c *RestartConfig) Validate() error {
 	}
 	for _, e := range restartEvents() {
 		if e.roll != "" && slices.Contains(c.Events, e.name) {
-			return fmt.Errorf("--replicate: the nodes of the event %s move their sessions before they end, so that a copy changes nothing; "+
+			return fmt.Errorf("--replicated: the nodes of the event %s move their sessions before they end, so that a copy changes nothing; "+
 				"remove one of the two", e.name)
 		}
 	}

@@ -219,7 +219,7 @@ func TestRestartEventsWithReplicas(t *testing.T) {
 	}
 	for _, event := range []string{"rolling", "rolling-dsr"} {
 		config.Events = []string{"kill", event}
-		want := "--replicate: the nodes of the event " + event + " move their sessions before they end"
+		want := "--replicated: the nodes of the event " + event + " move their sessions before they end"
 		if err := config.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", event, err)
 		}

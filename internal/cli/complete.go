@@ -122,7 +122,7 @@ func Files(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective
 // flagFiles are the flags that name files, in every command that has them.
 func flagFiles() map[string]cobra.CompletionFunc {
 	return map[string]cobra.CompletionFunc{
-		"config": Configurations(), "report": FilesOf("html"), "pcap": FilesOf("pcap", "pcapng"), "cf-nat": FilesOf("jar"),
+		"config": Configurations(), "announce": Configurations(), "report": FilesOf("html"), "pcap": FilesOf("pcap", "pcapng"), "cf-nat": FilesOf("jar"),
 		"ca": FilesOf("pem", "crt"), "credentials": Files, "psk-file": Files, "ticket-secrets": Files, "oscore": FilesOf("yaml", "yml"), "admin-token-file": Files, "token-file": Files, "stats-token-file": Files,
 		"cert": FilesOf("pem", "crt"), "cert-key": FilesOf("pem", "key"), "rpk": FilesOf("pem", "key"), "trust": FilesOf("pem", "crt"), "file": Files, "output": Files,
 		"pin-path": directories, "state": directories, "interface": interfaces, "admin": adminSockets,

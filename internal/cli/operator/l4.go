@@ -39,7 +39,7 @@ func (f *l4Flags) add(set *pflag.FlagSet) {
 	set.StringVar(&f.balancer, "balancer", "", "admin address of that weir lb run, which says what it has applied, such as unix:/run/weir/lb.sock or 127.0.0.1:9180 (default that of weir lb run)")
 	set.StringVar(&f.token, "balancer-token-file", "", "file with the token that HOST:PORT of --balancer needs")
 	set.StringVar(&f.hashKey, "hash-key-file", "", "file with 32 hexadecimal digits, the key of the hash that spreads flows; keep it secret, and give all operators the same one (default none: anyone can craft flows that all hit one Pod)")
-	set.StringVar(&f.announce, "announce", "", "YAML file with an announce section as in a configuration of weir lb run: load balancers announce the addresses of Gateways and Services by BGP or VRRP (default they do not)")
+	set.StringVar(&f.announce, "announce", "", "YAML file with an announce section as in a configuration of weir lb run: load balancers announce the addresses of Gateways and Services by BGP and VRRP (default they do not)")
 	set.StringVar(&f.listen, "lb-discovery", "", "HOST:PORT of the config discovery service, in place of --config-out: load balancers of any number of nodes follow it with weir lb run --source (default nowhere)")
 	set.StringVar(&f.cert, "lb-discovery-tls-cert", "", "PEM file with the certificate of --lb-discovery, and those of its authorities")
 	set.StringVar(&f.key, "lb-discovery-tls-key", "", "PEM file with its private key")
