@@ -96,7 +96,7 @@ func Supervise(config Config) (code int, err error) {
 	s.config.Crashes = cmp.Or(config.Crashes, 5)
 	s.config.StableAfter, s.config.MaxWait = cmp.Or(config.StableAfter, 2*time.Second), cmp.Or(config.MaxWait, time.Second)
 	s.hello.Protocol, s.hello.Capacity = protocol, s.held.capacity
-	signal.Notify(s.signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR2)
+	signal.Notify(s.signals, supervisedSignals()...)
 	defer signal.Stop(s.signals)
 	if err := s.succeed(); err != nil {
 		return 1, err

@@ -8,9 +8,11 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
 	"strings"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,6 +26,7 @@ type legacy struct {
 	OldExe   int            `json:"old_exe"` // descriptor of the previous binary; -1: none
 	Stops    int            `json:"stops"`
 	Stop     syscall.Signal `json:"stop"`
+	Hangup   bool           `json:"hangup,omitempty"`
 	Why      string         `json:"why"` // why the new binary was abandoned; empty: an upgrade
 }
 
@@ -93,8 +96,13 @@ func (s *supervisor) probed(c *child, err error) {
 
 // become replaces this process by a binary and returns only on failure. why is set when the previous binary is
 // started again.
-func (s *supervisor) become(path, why string) error {
-	l := legacy{Protocol: protocol, Sockets: s.held.fds, Refused: s.held.refused, Hello: s.hello, OldExe: -1, Stops: s.stops, Stop: s.stop, Why: why}
+func (s *supervisor) become(path, why string) (err error) {
+	release, err := s.holdSignals()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	l := legacy{Protocol: protocol, Sockets: s.held.fds, Refused: s.held.refused, Hello: s.hello, OldExe: -1, Stops: s.stops, Stop: s.stop, Hangup: s.hangup, Why: why}
 	if why == "" {
 		l.Hello.Upgrades++
 		old, err := unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0)
@@ -124,8 +132,54 @@ func (s *supervisor) become(path, why string) error {
 	if err := inherit(inherited, true); err != nil {
 		return err
 	}
-	err = execute(path, s.config.Args, environment(successorEnv+"="+strconv.Itoa(int(file.Fd()))))
+	err = syscall.Exec(path, s.config.Args, environment(successorEnv+"="+strconv.Itoa(int(file.Fd()))))
 	return errors.Join(fmt.Errorf("exec %s: %w", path, err), inherit(inherited, false))
+}
+
+// holdSignals notes the signals that have arrived, for the successor. Those that arrive from then on wait in the kernel for it, or until release: they
+// are blocked in all threads, because one that another thread takes would be lost with it. A program with cgo can block them in this thread only, so
+// that it may lose one that arrives in the moment of the exec.
+func (s *supervisor) holdSignals() (release func() error, err error) {
+	var old unix.Sigset_t
+	set := handled()
+	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &set, &old); err != nil {
+		return nil, err
+	}
+	change := func(how int) bool {
+		const size = 8 // bytes of the kernel's set
+		_, _, failed := syscall.AllThreadsSyscall6(unix.SYS_RT_SIGPROCMASK, uintptr(how), uintptr(unsafe.Pointer(&set)), 0, size, 0, 0)
+		return failed == 0
+	}
+	everywhere := change(unix.SIG_BLOCK)
+	if everywhere {
+		signal.Stop(s.signals) // returns when what has arrived is in the channel
+	}
+	s.noteSignals()
+	return func() error {
+		if everywhere {
+			signal.Notify(s.signals, supervisedSignals()...)
+			change(unix.SIG_UNBLOCK)
+		}
+		return unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil)
+	}, nil
+}
+
+// noteSignals notes what has arrived while no child could be told.
+func (s *supervisor) noteSignals() {
+	for {
+		select {
+		case sig := <-s.signals:
+			switch sig {
+			case unix.SIGHUP:
+				s.hangup = true
+			case unix.SIGTERM, unix.SIGINT:
+				s.stops++
+				s.stop, _ = sig.(syscall.Signal)
+			}
+		default:
+			return
+		}
+	}
 }
 
 // inherit sets whether descriptors survive an exec.
@@ -142,24 +196,18 @@ func inherit(fds []int, survive bool) error {
 	return nil
 }
 
-// execute replaces this process by path. The kernel holds signals that arrive during the exec for the successor.
-func execute(path string, args, env []string) error {
-	var old unix.Sigset_t
-	set := handled()
-	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &set, &old); err != nil {
-		return err
-	}
-	err := syscall.Exec(path, args, env)
-	_ = unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil)
-	return err
-}
-
 // handled returns the set of signals that a supervisor handles.
 func handled() (set unix.Sigset_t) {
-	for _, sig := range []syscall.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR2} {
-		set.Val[0] |= 1 << (sig - 1)
+	for _, sig := range supervisedSignals() {
+		number, _ := sig.(syscall.Signal)
+		set.Val[0] |= 1 << (number - 1)
 	}
 	return set
+}
+
+// supervisedSignals are the signals that a supervisor handles.
+func supervisedSignals() []os.Signal {
+	return []os.Signal{unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGUSR2}
 }
 
 // succeed takes over from a predecessor, if there was one.
@@ -178,7 +226,7 @@ func (s *supervisor) succeed() error {
 	if err != nil {
 		return fmt.Errorf("%s=%q: %w; it is set by a supervisor only", successorEnv, value, err)
 	}
-	s.hello, s.held.refused, s.stops, s.stop, s.oldExe = l.Hello, l.Refused, l.Stops, l.Stop, l.OldExe
+	s.hello, s.held.refused, s.stops, s.stop, s.hangup, s.oldExe = l.Hello, l.Refused, l.Stops, l.Stop, l.Hangup, l.OldExe
 	s.hello.Protocol, s.hello.Capacity = protocol, s.held.capacity
 	if s.oldExe >= 0 {
 		unix.CloseOnExec(s.oldExe)

@@ -194,6 +194,7 @@ func StartBy(t testing.TB, start func(*exec.Cmd) error, binary, name string, arg
 	p.Admin = client.New("unix:"+p.Socket, "")
 	p.Cmd = exec.Command(binary, append(args, "--admin", "unix:"+p.Socket)...)
 	p.Cmd.Stdout, p.Cmd.Stderr = p.Out, p.Out
+	p.Cmd.WaitDelay = 10 * time.Second // a serving process outlives its supervisor, and has the output too
 	if err := start(p.Cmd); err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +244,12 @@ func (p *Process) Stop() {
 			p.T.Errorf("%s: %v after an interrupt", p.Name, p.Err)
 		}
 	case <-time.After(60 * time.Second):
+		var serving struct{ PID int }
+		_ = p.Admin.Get(context.Background(), "/status", nil, &serving) // nothing may serve
 		p.Cmd.Process.Kill()
+		if serving.PID > 0 && serving.PID != p.Cmd.Process.Pid {
+			syscall.Kill(serving.PID, syscall.SIGKILL)
+		}
 		<-p.Ended
 		p.T.Errorf("%s did not end after an interrupt", p.Name)
 	}
