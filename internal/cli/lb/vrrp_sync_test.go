@@ -45,6 +45,13 @@ func TestRootVRRPWithSync(t *testing.T) {
 		name := fmt.Sprintf("backend%d", i)
 		answerAs(t, l.all.Namespace(name), fmt.Sprintf("10.9.0.1%d:5000", 2+i), name)
 	}
+	for _, host := range []*netlab.Host{l.a, l.b} { // the kernel forwards the replies to the client, over the interface on which they come
+		for _, set := range []string{"ip_forward=1", "conf.all.send_redirects=0", "conf.eth0.send_redirects=0"} {
+			if out, err := host.Exec(t.Context(), "sysctl", "-qw", "net.ipv4."+set); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+		}
+	}
 	key := filepath.Join(t.TempDir(), "key")
 	clitest.Must(t, os.WriteFile(key, []byte(strings.Repeat("0123456789abcdef", 4)+"\n"), 0o600))
 	// By the hash of b, flows would get other backends and source ports.
