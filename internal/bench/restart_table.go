@@ -202,8 +202,13 @@ func replicated(results []*measure.Result) bool {
 // restartColumns are the figures of the tables: the heading of each, and its name.
 func restartColumns(results []*measure.Result) [][2]string {
 	all := [][2]string{
-		{"requests sent", figureRestartSent}, {"lost", figureRestartLost}, {"new handshakes", figureRehandshakes}, {"repeated", figureRepeated},
-		{"longest wait ms", figureLongestWait}, {"no answer for ms", figureSilence}, {"serving after ms", figureServing},
+		{"requests sent", figureRestartSent},
+		{"lost", figureRestartLost},
+		{"new handshakes", figureRehandshakes},
+		{"repeated", figureRepeated},
+		{"longest wait ms", figureLongestWait},
+		{"no answer for ms", figureSilence},
+		{"serving after ms", figureServing},
 		{"forwarded after", figureAfterMove},
 	}
 	if replicated(results) {

@@ -22,7 +22,7 @@ type AnnounceSpec struct {
 
 // BGPSpec says how prefixes are announced to routers. Nothing is accepted from them.
 type BGPSpec struct {
-	AS       uint32     `yaml:"as" bounds:"1 to 4294967294"`     // number of the autonomous system of this balancer
+	AS uint32 `yaml:"as" bounds:"1 to 4294967294"` // number of the autonomous system of this balancer
 	// RouterID: unique among the routers.
 	RouterID netip.Addr `yaml:"router_id" default:"this machine's address towards the first IPv4 neighbour" bounds:"IPv4 address"`
 	// Listen: address and port for connections of neighbours; without it this balancer opens all connections.
