@@ -135,8 +135,9 @@ func TestRootAnnounceToFRR(t *testing.T) {
 	fib.await(vip4Prefix, 1)
 }
 
-// BFD with FRR's bfdd is up on both sides, and a balancer that is silently gone is withdrawn long before the hold time of 9 s ends. After
-// ttl-security, bgpd takes the neighbour for one of several hops, whose BFD has another port: it is left out.
+// BFD with FRR's bfdd is up on both sides, and a balancer that is silently gone is withdrawn long before the hold time of 9 s ends. With
+// ttl-security, bgpd would make a BFD session of several hops, which has another port. The first session ends once: when it is established,
+// bgpd replaces the BFD session by one with the source address and the interface, and BFD here expires.
 func TestRootAnnounceToFRRWithBFD(t *testing.T) {
 	clitest.TakesSeconds(t)
 	lab := announceLab(t)
