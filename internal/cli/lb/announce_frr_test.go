@@ -81,7 +81,8 @@ func (f *frr) start(name, text string, args ...string) {
 	f.t.Helper()
 	conf := filepath.Join(f.dir, name+".conf")
 	clitest.Must(f.t, os.WriteFile(conf, []byte(text), 0o644))
-	common := []string{"-f", conf, "-i", filepath.Join(f.dir, name+".pid"), "-z", filepath.Join(f.dir, "zserv"), "--vty_socket", f.dir, "--log", "stdout"}
+	pid, zebra := filepath.Join(f.dir, name+".pid"), filepath.Join(f.dir, "zserv")
+	common := []string{"-f", conf, "-i", pid, "-z", zebra, "--vty_socket", f.dir, "--log", "stdout"}
 	daemon(f.t, f.router, frrDaemons+name, append(common, args...)...)
 }
 

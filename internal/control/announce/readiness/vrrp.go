@@ -162,7 +162,7 @@ func (e *examination) reversePath() error {
 			}
 			if by := outgoing(other); by != "" && by != v.Interface {
 				e.bad(finding.Fail, set(filter.path, 2),
-					"the strict reverse path filter of %s drops advertisements from %s, as packets to it leave by %s: the machine becomes active although another one is",
+					"the strict reverse path filter of %s drops advertisements from %s, as packets to it leave by %s: it becomes active although another is",
 					v.Interface, prefix.Masked(), by)
 			}
 			break // the kernel sends from the first one
