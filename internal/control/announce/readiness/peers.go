@@ -98,8 +98,10 @@ func watch(link netlink.Link, is6 bool) (*watched, error) {
 		kind, offset = unix.ETH_P_IPV6, ethernet+6
 	}
 	program, err := bpf.Assemble([]bpf.Instruction{
-		bpf.LoadAbsolute{Off: offset, Size: 1}, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: vrrp.Protocol, SkipTrue: 1},
-		bpf.RetConstant{Val: maxFrame}, bpf.RetConstant{Val: 0},
+		bpf.LoadAbsolute{Off: offset, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: vrrp.Protocol, SkipTrue: 1},
+		bpf.RetConstant{Val: maxFrame},
+		bpf.RetConstant{Val: 0},
 	})
 	if err != nil {
 		return nil, err
