@@ -91,7 +91,7 @@ func (e *examination) arp() error {
 		is4 := v.Addresses[0].Is4()
 		if v.Hold == lb.HoldAddress && link.Attrs().RawFlags&unix.IFF_NOARP != 0 {
 			e.bad(finding.Fail, "ip link set dev "+v.Interface+" arp on",
-				"interface %s has no ARP: nobody finds the addresses of virtual router %d", v.Interface, v.ID)
+				"interface %s has no ARP: no host finds the addresses of virtual router %d", v.Interface, v.ID)
 		}
 		if v.Hold == lb.HoldAddress && is4 && ignore.value == ignoreAll {
 			e.bad(finding.Fail, set(ignore.path, 1),
