@@ -40,6 +40,9 @@ func announceWard(t *testing.T, sections string) *ward {
 	w := newWard(t, "")
 	clitest.Must(t, os.WriteFile(w.password(), []byte("secret\n"), 0o600))
 	w.write(w.file, sections)
+	if out, err := w.command(w.lab.Namespace("client"), "ethtool -K eth0 gro on").CombinedOutput(); err != nil { // another check wants it
+		t.Fatalf("%v %s", err, out)
+	}
 	w.args = []string{"-c", w.file, "--datapath", "ebpf", "--interface", "eth0"}
 	return w
 }
@@ -130,8 +133,9 @@ func TestRootDoctorFindsWhatBreaksBGP(t *testing.T) {
 		},
 		{
 			check: "bgp_source", level: "fail", what: "fd62::1 (local_address of neighbour fd62::2) cannot be used: duplicate address detection on v0", also: "bgp_route",
-			spoil: "ip link add v0 type veth peer name v1; ip link set v0 up; ip address del fd62::1/64 dev eth1; ip address add fd62::1/64 dev v0",
-			undo:  "ip link del v0; ip address add fd62::1/64 dev eth1 nodad",
+			spoil: "ip link add v0 type veth peer name v1; sysctl -w net.ipv6.conf.v0.accept_dad=1 net.ipv6.conf.v0.dad_transmits=1; ip link set v0 up; " +
+				"ip address del fd62::1/64 dev eth1; ip address add fd62::1/64 dev v0",
+			undo: "ip link del v0; ip address add fd62::1/64 dev eth1 nodad",
 		},
 		{check: "bgp_listen", level: "fail", what: "socat (process ", serve: "socat -u TCP-LISTEN:179,bind=10.61.0.1 /dev/null"},
 		{check: "bgp_listen", level: "warn", what: "CAP_NET_BIND_SERVICE is missing", as: "setpriv --bounding-set=-net_bind_service"},

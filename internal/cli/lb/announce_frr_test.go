@@ -81,7 +81,8 @@ func (f *frr) start(name, text string, args ...string) {
 	f.t.Helper()
 	conf := filepath.Join(f.dir, name+".conf")
 	clitest.Must(f.t, os.WriteFile(conf, []byte(text), 0o644))
-	common := []string{"-f", conf, "-i", filepath.Join(f.dir, name+".pid"), "-z", filepath.Join(f.dir, "zserv"), "--vty_socket", f.dir, "--log", "stdout"}
+	pid, zebra := filepath.Join(f.dir, name+".pid"), filepath.Join(f.dir, "zserv")
+	common := []string{"-f", conf, "-i", pid, "-z", zebra, "--vty_socket", f.dir, "--log", "stdout"}
 	daemon(f.t, f.router, frrDaemons+name, append(common, args...)...)
 }
 
@@ -135,8 +136,9 @@ func TestRootAnnounceToFRR(t *testing.T) {
 	fib.await(vip4Prefix, 1)
 }
 
-// BFD with FRR's bfdd is up on both sides, and a balancer that is silently gone is withdrawn long before the hold time of 9 s ends. After
-// ttl-security, bgpd takes the neighbour for one of several hops, whose BFD has another port: it is left out.
+// BFD with FRR's bfdd is up on both sides, and a balancer that is silently gone is withdrawn long before the hold time of 9 s ends. With
+// ttl-security, bgpd would make a BFD session of several hops, which has another port. The first session ends once: when it is established,
+// bgpd replaces the BFD session by one with the source address and the interface, and BFD here expires.
 func TestRootAnnounceToFRRWithBFD(t *testing.T) {
 	clitest.TakesSeconds(t)
 	lab := announceLab(t)

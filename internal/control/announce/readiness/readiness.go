@@ -153,7 +153,8 @@ func (e *examination) taken(protocol string, port uint16, counts func(sockets.So
 // conflict reports that another program has a port. One that is not seen from here may be weir, of another user or in a container.
 func (e *examination) conflict(o sockets.Owner, what string, args ...any) {
 	if o.PID == 0 {
-		e.bad(finding.Warn, "run weir doctor as root, where the programs of this network run: it names the program, or finds that it is weir", what, args...)
+		e.bad(finding.Warn, "run weir doctor as root, where the programs of this network run: it names the program, or finds that it is weir",
+			what, args...)
 		return
 	}
 	e.bad(finding.Fail, fmt.Sprintf("kill %d", o.PID), what, args...)

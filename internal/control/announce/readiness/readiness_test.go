@@ -37,7 +37,8 @@ func TestKernelsWithoutMD5(t *testing.T) {
 			if err := e.passwords(); err != nil {
 				t.Fatal(err)
 			}
-			if len(e.findings) != 1 || e.findings[0].Level != c.level || !strings.Contains(e.findings[0].What, c.what) || (e.findings[0].Remedy == "") != (c.level == finding.OK) {
+			if len(e.findings) != 1 || e.findings[0].Level != c.level || !strings.Contains(e.findings[0].What, c.what) ||
+				(e.findings[0].Remedy == "") != (c.level == finding.OK) {
 				t.Errorf("%s: %+v, want %q", address, e.findings, c.what)
 			}
 		}
@@ -48,7 +49,8 @@ func TestKernelsWithoutMD5(t *testing.T) {
 func TestPasswordOfTheEnvironment(t *testing.T) {
 	neighbour := lb.Neighbour{Address: netip.MustParseAddr("192.0.2.1"), PasswordEnv: "WEIR_TEST_PASSWORD"}
 	e := &examination{Config: Config{Announce: &lb.Announce{BGP: &lb.BGP{Neighbours: []lb.Neighbour{neighbour}}}}, md5: tryMD5}
-	if err := e.passwords(); err != nil || len(e.findings) != 1 || e.findings[0].Level != finding.Warn || !strings.Contains(e.findings[0].Remedy, neighbour.PasswordEnv) {
+	err := e.passwords()
+	if err != nil || len(e.findings) != 1 || e.findings[0].Level != finding.Warn || !strings.Contains(e.findings[0].Remedy, neighbour.PasswordEnv) {
 		t.Errorf("%+v, %v", e.findings, err)
 	}
 	t.Setenv("WEIR_TEST_PASSWORD", "secret")

@@ -135,7 +135,7 @@ func (e *examination) elsewhere(v *lb.VRRP, index int) error {
 	return nil
 }
 
-// reversePath looks for strict reverse path filters that drop the advertisements of other machines: then two are active.
+// reversePath looks for strict reverse path filters that drop the advertisements of other machines: this one does not see that another is active.
 func (e *examination) reversePath() error {
 	before := len(e.findings)
 	for i := range e.Announce.VRRP {
@@ -162,7 +162,7 @@ func (e *examination) reversePath() error {
 			}
 			if by := outgoing(other); by != "" && by != v.Interface {
 				e.bad(finding.Fail, set(filter.path, 2),
-					"the strict reverse path filter of %s drops advertisements from %s, as packets to it leave by %s: two machines are active then",
+					"the strict reverse path filter of %s drops advertisements from %s, as packets to it leave by %s: it becomes active although another is",
 					v.Interface, prefix.Masked(), by)
 			}
 			break // the kernel sends from the first one
