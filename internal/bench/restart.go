@@ -28,8 +28,9 @@ type RestartConfig struct {
 	Every    time.Duration // from an event to the next one, at least
 	Events   []string      // names of RestartEvents; empty: all that have aims
 
-	// Replicate: the server is one of three cluster nodes on its host, which copy their sessions to each other; no event rolls.
-	Replicate bool
+	// Replicate: the store, which is "embedded", in which the server and two other cluster nodes on its host agree, which copy their sessions to
+	// each other; no event rolls. Empty: the server is alone.
+	Replicate string
 }
 
 // Validate says what cannot be meant.
@@ -44,12 +45,15 @@ func (c *RestartConfig) Validate() error {
 	case c.Every < 2*time.Second || c.Every > time.Hour:
 		return fmt.Errorf("--every %v: give 2s to 1h", c.Every)
 	}
-	if err := knownNames("event", c.Events, namesOf(restartEvents())); err != nil || !c.Replicate {
+	if err := knownNames("event", c.Events, namesOf(restartEvents())); err != nil || c.Replicate == "" {
 		return err
+	}
+	if c.Replicate != replicaStore {
+		return fmt.Errorf("--replicate %s: give %s: the nodes are the store themselves", c.Replicate, replicaStore)
 	}
 	for _, e := range restartEvents() {
 		if e.roll != "" && slices.Contains(c.Events, e.name) {
-			return fmt.Errorf("--replicated: the nodes of the event %s move their sessions before they end, so that a copy changes nothing; "+
+			return fmt.Errorf("--replicate: the nodes of the event %s move their sessions before they end, so that a copy changes nothing; "+
 				"remove one of the two", e.name)
 		}
 	}
@@ -59,7 +63,7 @@ func (c *RestartConfig) Validate() error {
 // measured are the events of the configuration.
 func (c *RestartConfig) measured() []restartEvent {
 	return slices.DeleteFunc(restartEvents(), func(e restartEvent) bool {
-		unasked := e.unasked || e.roll != "" && (c.Replicate || netlab.Privileged() != nil)
+		unasked := e.unasked || e.roll != "" && (c.Replicate != "" || netlab.Privileged() != nil)
 		return !wanted(c.Events, e.name) || unasked && len(c.Events) == 0
 	})
 }
@@ -188,7 +192,7 @@ func (r *restart) network() (*netlab.Topology, error) {
 		return restartTopology(), nil
 	}
 	ports := 1
-	if r.config.Replicate {
+	if r.config.Replicate != "" {
 		ports = 2 * replicaNodes
 	}
 	nodes, err := freePorts(nil, ports)
@@ -206,7 +210,7 @@ func (r *restart) start(ctx context.Context) (err error) {
 		return err
 	}
 	r.args = []string{"coap", "server"}
-	if r.config.Replicate {
+	if r.config.Replicate != "" {
 		if r.replicas, err = openReplicas(ctx, r.Stage, r.nodes); err != nil {
 			return err
 		}

@@ -47,8 +47,8 @@ func (r *restart) result(started time.Time) *measure.Result {
 			"times": strconv.Itoa(r.config.Times), "every": r.config.Every.String(),
 		},
 	}
-	if r.config.Replicate {
-		result.Parameters[paramReplicate] = replicaStore
+	if r.config.Replicate != "" {
+		result.Parameters[paramReplicate] = r.config.Replicate
 	}
 	return result
 }
@@ -83,7 +83,7 @@ func (r *restart) figures() []restartFigure {
 		all = append(all, restartFigure{figureMoving, "", count(func(w *restartWindow) uint64 { return w.moving }), sumOf},
 			restartFigure{figureAfterMove, "", count(func(w *restartWindow) uint64 { return w.forwarded }), sumOf})
 	}
-	if r.config.Replicate {
+	if r.config.Replicate != "" {
 		all = append(all, restartFigure{figureTaken, "", count(func(w *restartWindow) uint64 { return w.taken }), sumOf},
 			restartFigure{figureDropped, "", count(func(w *restartWindow) uint64 { return w.dropped }), sumOf},
 			restartFigure{figureBehind, "", func(w *restartWindow) float64 { return float64(w.behind) }, slices.Max[[]float64]})

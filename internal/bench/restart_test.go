@@ -161,7 +161,7 @@ func TestRestartCountsReplicas(t *testing.T) {
 func TestRestartReplicated(t *testing.T) {
 	events := restartEventsAt()
 	events[0].taken, events[0].dropped, events[1].taken, events[1].behind = 3, 1, 4, 9
-	config := RestartConfig{Clients: 7, Times: 2, Every: 5 * time.Second, Replicate: true}
+	config := RestartConfig{Clients: 7, Times: 2, Every: 5 * time.Second, Replicate: replicaStore}
 	result := func(config RestartConfig, samples []v1.CoAPBenchSample) *measure.Result {
 		r := &restart{config: config, event: restartEvents()[1]}
 		result := r.result(restartBegin)
@@ -188,7 +188,7 @@ func TestRestartReplicated(t *testing.T) {
 	if why := noticed.Parameters[paramMissed]; why != "event 1 missed: 1 handshakes, 3 sessions taken over, 1 dropped; " {
 		t.Errorf("%q", why)
 	}
-	config.Replicate = false
+	config.Replicate = ""
 	alone := result(config, restartSamples(nil))
 	if alone.Parameters[paramReplicate] != "" || seriesOf(alone, figureTaken) != nil {
 		t.Errorf("%v has figures of copies", alone.Parameters)
@@ -206,7 +206,7 @@ func TestRestartReplicated(t *testing.T) {
 
 // Nodes that roll are not measured with copies, and refused where they are named.
 func TestRestartEventsWithReplicas(t *testing.T) {
-	config := RestartConfig{Clients: 1, Times: 1, Every: 2 * time.Second, Replicate: true}
+	config := RestartConfig{Clients: 1, Times: 1, Every: 2 * time.Second, Replicate: replicaStore}
 	if err := config.Validate(); err != nil {
 		t.Error(err)
 	}
@@ -217,9 +217,14 @@ func TestRestartEventsWithReplicas(t *testing.T) {
 	if got := strings.Join(names, " "); got != "none kill terminate sigusr2 upgrade" {
 		t.Errorf("measured: %s", got)
 	}
+	config.Replicate = "/usr/bin/etcd"
+	if err := config.Validate(); err == nil || !strings.Contains(err.Error(), "--replicate /usr/bin/etcd: give embedded") {
+		t.Errorf("another store: %v", err)
+	}
+	config.Replicate = replicaStore
 	for _, event := range []string{"rolling", "rolling-dsr"} {
 		config.Events = []string{"kill", event}
-		want := "--replicated: the nodes of the event " + event + " move their sessions before they end"
+		want := "--replicate: the nodes of the event " + event + " move their sessions before they end"
 		if err := config.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", event, err)
 		}

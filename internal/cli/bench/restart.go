@@ -24,7 +24,7 @@ count for each event what the clients sent and lost, which new handshakes they m
 Events:
 ` + measuring.IndentNames(bench.RestartEvents()) + `
 Without --events all but stop are measured; those that roll need root. Each has a server and a load of its own, with root in network namespaces of
-their own, else on loopback. With --replicated the server is one of three cluster nodes on this machine, which copy their sessions to each other
+their own, else on loopback. With --replicate embedded the server is one of three cluster nodes on this machine, which copy their sessions to each other
 (--dtls-cluster-replicate embedded:DIRECTORY), and the events begin when all sessions are copied. Events that roll are not measured then: their
 nodes move their sessions before they end.
 
@@ -34,7 +34,7 @@ an aim is missed or an event is void. A full run takes about 7 minutes.`,
 		Example: `  sudo weir bench run restart --report restart.html
   sudo weir bench run restart --events kill --interval 0s --times 20
   sudo weir bench run restart --events rolling,rolling-dsr --times 6
-  sudo weir bench run restart --replicated --events kill,terminate,upgrade
+  sudo weir bench run restart --replicate embedded --events kill,terminate,upgrade
   weir bench run restart --clients 100 --times 2 --every 2s --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -49,7 +49,7 @@ an aim is missed or an event is void. A full run takes about 7 minutes.`,
 	flags.IntVar(&config.Times, "times", 10, "how often each event happens")
 	cli.DurationVar(flags, &config.Every, "every", 5*time.Second, "from an event to the next one, at least")
 	flags.StringSliceVar(&config.Events, "events", nil, "which events")
-	flags.BoolVar(&config.Replicate, "replicated", false, "the server is one of three cluster nodes, which replicate their sessions")
+	flags.StringVar(&config.Replicate, "replicate", "", "embedded: the server is one of three cluster nodes, which replicate their sessions and are their store themselves")
 	out.Add(cmd)
 	return cmd
 }

@@ -24,7 +24,7 @@ func TestBenchRestart(t *testing.T) {
 			t.Errorf("%s: %v, %v, samples %+v", r.Path, r.Figures, r.Parameters, r.Samples)
 		}
 	}
-	for _, r := range boundedRestart(t, []string{"kill", "upgrade"}, "--replicated") {
+	for _, r := range boundedRestart(t, []string{"kill", "upgrade"}, "--replicate", "embedded") {
 		if r.Parameters["replicate"] != "embedded" || restartFigure(t, r, "sent") < 100 || restartFigure(t, r, "serving after") == 0 {
 			t.Errorf("%s: %v, %v", r.Path, r.Figures, r.Parameters)
 		}
