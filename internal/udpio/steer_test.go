@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -141,18 +140,27 @@ func TestCollectionsDoNotWaitForABusyWait(t *testing.T) {
 			}
 		})
 	}
-	const collections = 20
-	for range collections {
+	const most, enough, long = 20, 6, 10 * time.Millisecond
+	var pauses []time.Duration
+	short := func() (n int) {
+		for _, pause := range pauses {
+			if pause <= long {
+				n++
+			}
+		}
+		return n
+	}
+	for len(pauses) < most && short() < enough { // no more than it takes to see: on a busy machine each takes seconds
 		runtime.GC()
+		var stats debug.GCStats
+		debug.ReadGCStats(&stats)
+		pauses = append(pauses, stats.Pause[0])
 	}
 	stop.Store(true)
 	workers.Wait()
-	var stats debug.GCStats
-	debug.ReadGCStats(&stats)
-	pauses := slices.Sorted(slices.Values(stats.Pause[:collections]))
-	t.Logf("pauses of %d collections: quarter %v, half %v, longest %v", collections, pauses[collections/4], pauses[collections/2], pauses[collections-1])
-	if pauses[collections/4] > 10*time.Millisecond {
-		t.Errorf("three quarters of all pauses are longer than %v: collections wait for busy waits", pauses[collections/4])
+	t.Logf("pauses of collections: %v", pauses)
+	if n := short(); n < enough {
+		t.Errorf("%d of %d pauses are not longer than %v: collections wait for busy waits", n, len(pauses), long)
 	}
 }
 

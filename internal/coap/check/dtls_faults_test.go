@@ -121,6 +121,7 @@ func TestDTLSFaultsAreFound(t *testing.T) {
 		}},
 	} {
 		t.Run(f.name, func(t *testing.T) {
+			t.Parallel() // it waits for most of its time
 			server := f.server
 			server.Listen, server.TCP, server.TLS = nil, nil, nil
 			uri := serve(t, server)[0]

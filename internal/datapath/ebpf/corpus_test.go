@@ -54,7 +54,11 @@ func corpus(t *testing.T, hook attach.Hook) {
 	t.Parallel()
 	w := newWorld(t)
 	defer w.close()
-	steertest.Run(t, beyond(hook), func(t *testing.T) steertest.Path { return &path{t: t, w: w, hook: hook} })
+	t.Run("plain", func(t *testing.T) {
+		steertest.Run(t, beyond(hook), func(t *testing.T) steertest.Path { return &path{t: t, w: w, hook: hook} })
+	})
+	// On the same data paths: it takes longer to load one for each set of limits than to run the cases.
+	t.Run("tunnels", func(t *testing.T) { corpusThroughTunnels(t, w, hook) })
 }
 
 // beyond names the cases that a hook's program refuses, with a part of its error.

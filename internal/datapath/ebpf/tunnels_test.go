@@ -94,21 +94,14 @@ func around(link, ip []byte) []byte {
 	return frame
 }
 
-// A packet in a tunnel that ends here is treated as without it, in all cases of the corpus.
-func TestRootCorpusThroughTunnels(t *testing.T) {
-	for _, hook := range []attach.Hook{attach.HookXDP, attach.HookTCX} {
-		t.Run(hook.String(), func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			defer w.close()
-			tunnelled := 0
-			t.Run("corpus", func(t *testing.T) {
-				steertest.Run(t, beyond(hook), func(t *testing.T) steertest.Path { return &tunnelPath{path{t: t, w: w, hook: hook}, &tunnelled} })
-			})
-			if tunnelled < 500 {
-				t.Errorf("only %d packets were in a tunnel", tunnelled)
-			}
-		})
+// corpusThroughTunnels: a packet in a tunnel that ends here is treated as without it, in all cases of the corpus.
+func corpusThroughTunnels(t *testing.T, w *world, hook attach.Hook) {
+	tunnelled := 0
+	t.Run("corpus", func(t *testing.T) {
+		steertest.Run(t, beyond(hook), func(t *testing.T) steertest.Path { return &tunnelPath{path{t: t, w: w, hook: hook}, &tunnelled} })
+	})
+	if tunnelled < 500 {
+		t.Errorf("only %d packets were in a tunnel", tunnelled)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
 
 	"github.com/weir-lb/weir/internal/datapath/ebpf/attach"
 	"github.com/weir-lb/weir/internal/datapath/ebpf/bpf"
@@ -51,6 +52,7 @@ func newWorld(t testing.TB) *world {
 // Loading takes a quarter of a second, so one is kept for each set of limits.
 func (w *world) open(t *testing.T, hook attach.Hook, limits lb.Limits) *Datapath {
 	t.Helper()
+	defer w.enter(t)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	key := worldKey{hook, limits}
@@ -84,6 +86,34 @@ func (w *world) open(t *testing.T, hook attach.Hook, limits lb.Limits) *Datapath
 		}
 	}
 	return d
+}
+
+// inside has the world in whose namespace a thread is, by its id, while a goroutine is locked to it.
+var inside sync.Map
+
+func (w *world) isInside() bool {
+	in, _ := inside.Load(unix.Gettid())
+	return in == w
+}
+
+// enter has the goroutine of a test in the namespace until the test ends: to enter it for each packet takes longer than the program does.
+func (w *world) enter(t *testing.T) {
+	t.Helper()
+	if w.there || w.isInside() {
+		return
+	}
+	leave, err := w.host.Enter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	thread := unix.Gettid()
+	before, other := inside.Swap(thread, w)
+	t.Cleanup(func() {
+		if inside.Delete(thread); other {
+			inside.Store(thread, before)
+		}
+		leave()
+	})
 }
 
 // small is a snapshot with smaller tables where it has those of a specification that says nothing about them: each test clears them.
@@ -136,7 +166,7 @@ func (w *world) run(d *Datapath, frame []byte, now time.Duration) (verdict uint3
 		verdict, err = d.program(d.config.Hook).Run(&options)
 		return err
 	}
-	if w.there {
+	if w.there || w.isInside() {
 		err = call()
 	} else {
 		err = w.host.Do(call)

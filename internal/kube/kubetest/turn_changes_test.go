@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-lb/weir/internal/cli/clitest"
 	"github.com/weir-lb/weir/internal/kube/kubelab"
+	"github.com/weir-lb/weir/internal/kube/operator"
 	"github.com/weir-lb/weir/internal/testbed/netlab/netlabtest"
 )
 
@@ -123,6 +124,8 @@ func (c *turnCluster) wrong() {
 		c.t.Errorf("class: %+v", class.Status.Conditions)
 	}
 	c.restartOperator() // it has no memory of what was right
+	// Else it leads, and writes, only once the Lease of the one that was killed is over, after 15 s: layer4 kills one, too, and the step after that waits.
+	clitest.Must(c.t, c.plane.Delete("/apis/coordination.k8s.io/v1/namespaces/weir-system/leases/"+operator.Name, 0))
 	c.awaitProgrammed("udp-gateway", "False", "Invalid")
 	if out := c.cat(fmt.Sprintf("turn://user-1:pass-1@%s:3478", pod.Status.PodIP)); !strings.Contains(out, "through the gateway") {
 		c.t.Errorf("while the configuration is wrong: %s", out)

@@ -34,25 +34,39 @@ func (h *Host) Do(f func() error) error {
 	return <-result
 }
 
-// doIn runs f inside ns on the calling goroutine, which afterwards is back where it was. If that fails the goroutine
-// stays locked to its thread, so that the thread ends with it and no other goroutine ever runs in a foreign namespace.
-func doIn(ns netns.NsHandle, f func() error) error {
+// Enter takes the calling goroutine into the namespace: for a series of short calls, of which Do would enter and leave for each. leave takes it
+// back, on the same goroutine; until then it is locked to its thread. What Do says of goroutines that f starts is true of those that it starts.
+func (h *Host) Enter() (leave func(), err error) { return enter(h.fd) }
+
+// enter locks the calling goroutine to its thread, inside ns. If leave fails to go back, the goroutine stays locked, so that the thread ends with
+// it and no other goroutine ever runs in a foreign namespace.
+func enter(ns netns.NsHandle) (leave func(), err error) {
 	runtime.LockOSThread()
 	home, err := netns.Get()
 	if err != nil {
 		runtime.UnlockOSThread()
-		return fmt.Errorf("open this thread's namespace: %w", err)
+		return nil, fmt.Errorf("open this thread's namespace: %w", err)
 	}
-	defer home.Close()
 	if err := netns.Set(ns); err != nil {
+		home.Close()
 		runtime.UnlockOSThread()
-		return fmt.Errorf("enter namespace: %w", err)
+		return nil, fmt.Errorf("enter namespace: %w", err)
 	}
-	defer func() {
+	return func() {
 		if netns.Set(home) == nil {
 			runtime.UnlockOSThread()
 		}
-	}()
+		home.Close()
+	}, nil
+}
+
+// doIn runs f inside ns on the calling goroutine, which afterwards is back where it was.
+func doIn(ns netns.NsHandle, f func() error) error {
+	leave, err := enter(ns)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	return f()
 }
 
