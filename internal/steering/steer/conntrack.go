@@ -23,6 +23,7 @@ type entry struct {
 	snat    netip.AddrPort // what the backend sees as the source; zero: the client
 	state   tcpState
 	replied bool // the backend has answered without refusing
+	proved  bool // the connection, of several on these ports, has been established and proven
 }
 
 // tcpState is the part of TCP's state that timeouts need. With DSR only the client's packets are visible.
@@ -61,7 +62,7 @@ func opens(flags uint8) bool {
 	return flags&(packet.SYN|packet.ACK|packet.FIN|packet.RST) == packet.SYN
 }
 
-// answers reports whether flags are those of the answer to that. On a closed connection it opens it again: a client whose port had
+// answers reports whether flags are those of the answer to that. On a closed handshake it opens it again: a client whose port had
 // another connection resets that connection's late SYN-ACK, and then gets its own.
 func answers(flags uint8) bool {
 	return flags&(packet.SYN|packet.ACK|packet.FIN|packet.RST) == packet.SYN|packet.ACK
@@ -109,11 +110,11 @@ func (e *Engine) touch(en *entry, at flow.Ref, proto, flags uint8, fromClient bo
 	service := en.record.backend.Service
 	was := en.state
 	en.state = was.next(flags, fromClient)
-	if was == closing && !fromClient && answers(flags) {
+	if was == closing && !fromClient && answers(flags) && !en.proved {
 		en.state = opening
 	}
 	if was == closing && en.state == opening {
-		en.replied = false // a new connection must prove itself again
+		en.replied, en.proved = false, false // a new connection must prove itself again
 	}
 	ttl, step := en.state.timeout(service, proto), renewStep
 	if !fromClient && !en.replied && en.state != closing {
@@ -126,7 +127,9 @@ func (e *Engine) touch(en *entry, at flow.Ref, proto, flags uint8, fromClient bo
 	if renewed && en.reply != (flow.Key{}) {
 		e.replies.Renew(en.reply, now, ttl, 0)
 	}
-	proven := !e.flows.Proven(at) && en.proves(service.Mode, flags, fromClient)
+	proves := en.proves(service.Mode, flags, fromClient)
+	en.proved = en.proved || proves
+	proven := proves && !e.flows.Proven(at)
 	if proven {
 		e.flows.Prove(at)
 	}

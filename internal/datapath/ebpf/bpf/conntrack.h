@@ -177,13 +177,13 @@ static __always_inline bool keeps_proof(__u32 was, __u32 state)
  * both slots (FLOW_PROVEN of a handshake says that the backend answered), and the
  * client's acknowledgement after it proves the flow (touch_write). Elsewhere the
  * client's second packet does, of TCP the one that leaves it established. A SYN-ACK
- * on a closed connection opens it again: a client whose port had another connection
+ * on a closed handshake opens it again: a client whose port had another connection
  * resets that when its late SYN-ACK arrives, and then gets its own. */
 static __always_inline __u32 progress_next(__u32 was, bool nat, __u8 flags, bool from_client)
 {
 	__u32 state = state_next(was & 3, flags, from_client);
 
-	if ((was & 3) == FLOW_CLOSING && !from_client && answers(flags))
+	if (was == FLOW_CLOSING && !from_client && answers(flags))
 		return FLOW_OPENING | FLOW_PROVEN;
 	if (!keeps_proof(was & 3, state))
 		return state;
