@@ -162,7 +162,8 @@ func mayImport() map[string]may {
 		"kube/l4/policyv1alpha1":      {pure: true, others: kubernetes},
 		"kube/publish":                {ours: "api/v1 control/discovery kube/operator readfile"},
 		// 7
-		"cli":           {ours: "api/v1 client control/admin events handover control/config keyerror privilege readfile terminal testbed/netlab testbed/programs testbed/scratch web docs/openapi", others: cobra},
+		"cli/startup":   {},
+		"cli":           {ours: "cli/startup api/v1 client control/admin events handover control/config keyerror privilege readfile terminal testbed/netlab testbed/programs testbed/scratch web docs/openapi", others: cobra},
 		"cli/files":     {ours: "api/v1 cli control/config snat terminal turn/gateway turn/stunnerd"},
 		"cli/balancing": {ours: "api/v1 client cli control control/admin control/config control/tree datapath/ebpf datapath/ebpf/attach datapath/nfqueue datapath/nfqueue/rules datapath/udpnat metrics steering/lb control/history", others: cobra},
 		"cli/status":    {ours: "api/v1 cli client terminal", others: cobra},

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	_ "github.com/weir-lb/weir/internal/cli/startup" // first of all
 	"github.com/weir-lb/weir/internal/control/config"
 	"github.com/weir-lb/weir/internal/handover"
 	"github.com/weir-lb/weir/internal/keyerror"
