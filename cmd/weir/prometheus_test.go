@@ -25,7 +25,7 @@ import (
 var unserved = []string{
 	"stunner_", "weir_announce_vrrp_", "weir_attached", "weir_bytes_total", "weir_cluster_", "weir_coap_cluster_drain",
 	"weir_coap_cluster_move", "weir_coap_cluster_replication_", "weir_coap_cluster_sessions_", "weir_coap_cluster_shard_owner",
-	"weir_coap_discovery_", "weir_coap_streams_", "weir_config_discovery_", "weir_config_source_", "weir_decap_", "weir_discovery_", "weir_dns_",
+	"weir_coap_discovery_", "weir_coap_streams_", "weir_config_discovery_", "weir_config_source_", "weir_decap_", "weir_discovery_", "weir_dns_", "weir_earlier_tables",
 	"weir_fast_path", "weir_flow_rule_", "weir_fragment_events_total", "weir_lb_discovery_", "weir_nat_offload_", "weir_next_hop_ready",
 	"weir_operator_", "weir_probe_duration_seconds", "weir_queue_", "weir_sync_", "weir_tier_", "weir_turn_auth_", "weir_turn_offload_channels",
 	"weir_turn_offload_packets_total", "weir_turn_offload_refused_total",

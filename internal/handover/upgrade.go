@@ -8,11 +8,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"strconv"
 	"strings"
 	"syscall"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -97,71 +95,74 @@ func (s *supervisor) probed(c *child, err error) {
 // become replaces this process by a binary and returns only on failure. why is set when the previous binary is
 // started again.
 func (s *supervisor) become(path, why string) (err error) {
-	release, err := s.holdSignals()
+	release, err := holdSignals()
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, release()) }()
-	l := legacy{Protocol: protocol, Sockets: s.held.fds, Refused: s.held.refused, Hello: s.hello, OldExe: -1, Stops: s.stops, Stop: s.stop, Hangup: s.hangup, Why: why}
+	inherited, old := []int{}, -1
 	if why == "" {
-		l.Hello.Upgrades++
-		old, err := unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0)
-		if err != nil {
+		if old, err = unix.Open("/proc/self/exe", unix.O_PATH|unix.O_CLOEXEC, 0); err != nil {
 			return fmt.Errorf("open the own binary: %w", err)
 		}
-		l.OldExe = old
 		defer unix.Close(old)
-	} else {
-		l.Hello.Upgrades--
+		inherited = append(inherited, old)
 	}
 	file, err := newMemory("weir-keep")
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	if err := json.NewEncoder(file).Encode(l); err != nil {
-		return err
-	}
-	inherited := []int{int(file.Fd())}
-	if l.OldExe >= 0 {
-		inherited = append(inherited, l.OldExe)
-	}
+	inherited = append(inherited, int(file.Fd()))
 	for _, fd := range s.held.fds {
 		inherited = append(inherited, fd)
 	}
 	if err := inherit(inherited, true); err != nil {
 		return err
 	}
+	if err := s.bequeath(file, old, why); err != nil {
+		return errors.Join(err, inherit(inherited, false))
+	}
 	err = syscall.Exec(path, s.config.Args, environment(successorEnv+"="+strconv.Itoa(int(file.Fd()))))
 	return errors.Join(fmt.Errorf("exec %s: %w", path, err), inherit(inherited, false))
 }
 
-// holdSignals notes the signals that have arrived, for the successor. Those that arrive from then on wait in the kernel for it, or until release: they
-// are blocked in all threads, because one that another thread takes would be lost with it. A program with cgo can block them in this thread only, so
-// that it may lose one that arrives in the moment of the exec.
-func (s *supervisor) holdSignals() (release func() error, err error) {
+// bequeath writes what the successor has to know, with the signals that have arrived until then.
+func (s *supervisor) bequeath(file *os.File, old int, why string) error {
+	for noted := false; !noted || len(s.signals) > 0; noted = true {
+		s.noteSignals()
+		l := legacy{
+			Protocol: protocol, Sockets: s.held.fds, Refused: s.held.refused, Hello: s.hello, OldExe: old, Stops: s.stops, Stop: s.stop,
+			Hangup: s.hangup, Why: why,
+		}
+		if why == "" {
+			l.Hello.Upgrades++
+		} else {
+			l.Hello.Upgrades--
+		}
+		text, err := json.Marshal(l)
+		if err != nil {
+			return err
+		}
+		if err := file.Truncate(int64(len(text))); err != nil {
+			return err
+		}
+		if _, err := file.WriteAt(text, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// holdSignals blocks signals in this thread. Those that arrive during the exec wait in the kernel for the successor, unless another thread of Go takes one
+// before the exec ends that thread: a fraction of a millisecond, in which one can still be lost.
+func holdSignals() (release func() error, err error) {
 	var old unix.Sigset_t
 	set := handled()
 	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &set, &old); err != nil {
 		return nil, err
 	}
-	change := func(how int) bool {
-		const size = 8 // bytes of the kernel's set
-		_, _, failed := syscall.AllThreadsSyscall6(unix.SYS_RT_SIGPROCMASK, uintptr(how), uintptr(unsafe.Pointer(&set)), 0, size, 0, 0)
-		return failed == 0
-	}
-	everywhere := change(unix.SIG_BLOCK)
-	if everywhere {
-		signal.Stop(s.signals) // returns when what has arrived is in the channel
-	}
-	s.noteSignals()
-	return func() error {
-		if everywhere {
-			signal.Notify(s.signals, supervisedSignals()...)
-			change(unix.SIG_UNBLOCK)
-		}
-		return unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil)
-	}, nil
+	return func() error { return unix.PthreadSigmask(unix.SIG_SETMASK, &old, nil) }, nil
 }
 
 // noteSignals notes what has arrived while no child could be told.

@@ -120,3 +120,23 @@ func TestUpgradeFallsBack(t *testing.T) {
 		})
 	}
 }
+
+// What arrives while no child runs, and nothing reads signals, is left to the successor: it ends, or tells its child to read its configuration again.
+func TestSuccessorLearnsOfSignals(t *testing.T) {
+	s := &supervisor{held: newHeld(), signals: make(chan os.Signal, 16)}
+	for _, sig := range []os.Signal{unix.SIGHUP, unix.SIGUSR2, unix.SIGINT, unix.SIGTERM} {
+		s.signals <- sig
+	}
+	file, err := newMemory("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := s.bequeath(file, -1, ""); err != nil {
+		t.Fatal(err)
+	}
+	l, err := readLegacy(file)
+	if err != nil || l.Stops != 2 || l.Stop != unix.SIGTERM || !l.Hangup || l.Hello.Upgrades != 1 || len(s.signals) != 0 {
+		t.Errorf("%+v, %v; %d signals are left", l, err, len(s.signals))
+	}
+}

@@ -181,13 +181,17 @@ func (r *replicas) sweep(ctx context.Context) {
 	}
 }
 
-// end deletes the own entry, if no sessions are left for the buddy.
+// end deletes the own entry, if no sessions are left for the buddy. A process whose sessions go on in the next one does not end the store in order: an
+// embedded one waits for a second for connections of the other nodes, and so would clients. What it has agreed to is on the disk, as after kill -9.
 func (r *replicas) end(ctx context.Context) {
+	if r.leaving.Load() {
+		return
+	}
 	r.mu.Lock()
 	own := r.self
 	term := r.entries[own].term
 	r.mu.Unlock()
-	if !r.leaving.Load() && term > 0 {
+	if term > 0 {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 		defer cancel()
 		_ = r.store.Delete(limited, own, term) // it stays, and counts for nothing: the sessions have ended
