@@ -154,7 +154,7 @@ func TestBenchStreamNamesTheCause(t *testing.T) {
 		}
 	}
 	netlabtest.Eventually(t, "nothing is left", func() bool {
-		runtime.GC() // closes the connections that the test's servers have dropped
+		runtime.GC()                                                               // closes the connections that the test's servers have dropped
 		return descriptors() <= before+4 && runtime.NumGoroutine() <= goroutines+4 // the listeners, and who accepts for them
 	})
 }
