@@ -1,4 +1,5 @@
-// Package finding is what a doctor reports: one result of each check, with the command that repairs it. `weir doctor`,
+// Package finding is what a doctor reports: one result of each check, with the command that repairs it. A [Collector] collects them while [Run]
+// runs the checks; what is checked is in the packages that know it. `weir doctor`,
 // `weir tcp doctor` and the measurements that examine the machine first print the same table and the same JSON.
 package finding
 

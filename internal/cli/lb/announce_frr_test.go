@@ -104,15 +104,21 @@ func (f *frr) peer() *bfdPeer {
 	return &all[0]
 }
 
+// frrLab is the network of announcements with FRR as the router, which has no daemon for BGP or BFD yet.
+func frrLab(t *testing.T) (*netlab.Lab, *fib, *frr) {
+	t.Helper()
+	lab := announceLab(t)
+	router := lab.Namespace("router")
+	routes := watchFIB(t, router)
+	probed(t, lab.Namespace("backend1"))
+	probed(t, lab.Namespace("backend2"))
+	return lab, routes, newFRR(t, router)
+}
+
 // FRR takes what BIRD takes. It has no IPv6 for this neighbour here, which is told, as IPv6 prefixes do not reach it.
 func TestRootAnnounceToFRR(t *testing.T) {
 	clitest.TakesSeconds(t)
-	lab := announceLab(t)
-	router := lab.Namespace("router")
-	fib := watchFIB(t, router)
-	probed(t, lab.Namespace("backend1"))
-	probed(t, lab.Namespace("backend2"))
-	f := newFRR(t, router)
+	lab, fib, f := frrLab(t)
 	f.start("bgpd", frrBGP, "-l", "10.2.0.1")
 	lb1, admin := announcingLB(t, lab, 1, f.password(), "0s")
 	fib.await(vip4Prefix, 1)
@@ -141,12 +147,7 @@ func TestRootAnnounceToFRR(t *testing.T) {
 // bgpd replaces the BFD session by one with the source address and the interface, and BFD here expires.
 func TestRootAnnounceToFRRWithBFD(t *testing.T) {
 	clitest.TakesSeconds(t)
-	lab := announceLab(t)
-	router := lab.Namespace("router")
-	fib := watchFIB(t, router)
-	probed(t, lab.Namespace("backend1"))
-	probed(t, lab.Namespace("backend2"))
-	f := newFRR(t, router)
+	lab, fib, f := frrLab(t)
 	f.start("bfdd", frrBFD, "--bfdctl", filepath.Join(f.dir, "bfdd.sock"))
 	bgp := strings.Replace(frrBGP, "neighbor 10.2.0.11 ttl-security hops 1", "neighbor 10.2.0.11 bfd profile fast", 1)
 	f.start("bgpd", bgp, "-l", "10.2.0.1")

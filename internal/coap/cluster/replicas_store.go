@@ -181,7 +181,7 @@ func (r *replicas) sweep(ctx context.Context) {
 	}
 }
 
-// end deletes the own entry, if no sessions are left for the buddy. A process whose sessions go on in the next one does not end the store in order: an
+// end deletes the own entry, if no sessions are left for the buddy. A process whose sessions go on in the next one, or at its buddy, does not end the store in order: an
 // embedded one waits for a second for connections of the other nodes, and so would clients. What it has agreed to is on the disk, as after kill -9.
 func (r *replicas) end(ctx context.Context) {
 	if r.leaving.Load() {

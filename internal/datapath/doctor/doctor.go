@@ -42,45 +42,42 @@ func Examine(ctx context.Context, c Config) ([]finding.Finding, error) {
 // examiner is one examination. Its functions are those of the kernel; tests replace them.
 type examiner struct {
 	Config
-	ctx      context.Context
-	proc     string
-	flags    func(name string) (uint32, error)
-	force    func(bytes int) error
-	findings []finding.Finding
-	listed   []rules.Listed // all iptables rules
-	names    []string       // interfaces in use
-	links    []netlink.Link
+	finding.Collector
+	ctx    context.Context
+	proc   string
+	flags  func(name string) (uint32, error)
+	force  func(bytes int) error
+	listed []rules.Listed // all iptables rules
+	names  []string       // interfaces in use
+	links  []netlink.Link
 }
 
-type check struct {
-	name string
-	look func(*examiner) error
-}
+type check = finding.Check[*examiner]
 
 func queueChecks() []check {
 	return []check{
-		{"rules", (*examiner).rules},
-		{"mark_routes", (*examiner).markRoutes},
-		{"marks", (*examiner).marks},
-		{"listener", (*examiner).listener},
-		{"queue_drops", (*examiner).drops},
-		{"receive_buffer", (*examiner).buffer},
-		{"local_vip", (*examiner).localVIP},
-		{"forwarding", (*examiner).forwarding},
-		{"rp_filter", (*examiner).reversePath},
-		{"fwmark_reflect", (*examiner).reflect},
-		{"conntrack", (*examiner).conntrack},
-		{"lro", (*examiner).largeReceive},
-		{"bridge", (*examiner).bridge},
+		{Name: "rules", Look: (*examiner).rules},
+		{Name: "mark_routes", Look: (*examiner).markRoutes},
+		{Name: "marks", Look: (*examiner).marks},
+		{Name: "listener", Look: (*examiner).listener},
+		{Name: "queue_drops", Look: (*examiner).drops},
+		{Name: "receive_buffer", Look: (*examiner).buffer},
+		{Name: "local_vip", Look: (*examiner).localVIP},
+		{Name: "forwarding", Look: (*examiner).forwarding},
+		{Name: "rp_filter", Look: (*examiner).reversePath},
+		{Name: "fwmark_reflect", Look: (*examiner).reflect},
+		{Name: "conntrack", Look: (*examiner).conntrack},
+		{Name: "lro", Look: (*examiner).largeReceive},
+		{Name: "bridge", Look: (*examiner).bridge},
 	}
 }
 
 func kernelChecks() []check {
 	return []check{
-		{"forwarding", (*examiner).forwarding},
-		{"accept_local", (*examiner).ownSource},
-		{"lro", (*examiner).largeReceive},
-		{"veth", (*examiner).veth},
+		{Name: "forwarding", Look: (*examiner).forwarding},
+		{Name: "accept_local", Look: (*examiner).ownSource},
+		{Name: "lro", Look: (*examiner).largeReceive},
+		{Name: "veth", Look: (*examiner).veth},
 	}
 }
 
@@ -100,31 +97,8 @@ func (e *examiner) run() ([]finding.Finding, error) {
 			e.listed = append(e.listed, listed...)
 		}
 	}
-	for _, c := range checks {
-		before := len(e.findings)
-		if err := c.look(e); err != nil {
-			return nil, fmt.Errorf("check %s: %w", c.name, err)
-		}
-		for i := range e.findings[before:] {
-			e.findings[before+i].Check = c.name
-		}
-		if err := e.ctx.Err(); err != nil {
-			return nil, err
-		}
-	}
-	return e.findings, nil
+	return finding.Run(e.ctx, &e.Collector, e, checks)
 }
-
-func (e *examiner) ok(what string, args ...any) {
-	e.findings = append(e.findings, finding.Finding{Level: finding.OK, What: fmt.Sprintf(what, args...)})
-}
-
-func (e *examiner) bad(level finding.Level, remedy, what string, args ...any) {
-	e.findings = append(e.findings, finding.Finding{Level: level, Remedy: remedy, What: fmt.Sprintf(what, args...)})
-}
-
-// silent reports whether a check has added no finding; before is the number of findings before it.
-func (e *examiner) silent(before int) bool { return len(e.findings) == before }
 
 // interfaces finds the interfaces in use.
 func (e *examiner) interfaces() error {

@@ -36,14 +36,14 @@ func write(t *testing.T, path, text string) {
 // one runs a check and wants one finding.
 func one(t *testing.T, e *examiner, look func(*examiner) error) finding.Finding {
 	t.Helper()
-	e.findings = nil
+	e.Findings = nil
 	if err := look(e); err != nil {
 		t.Fatal(err)
 	}
-	if len(e.findings) != 1 {
-		t.Fatalf("%+v", e.findings)
+	if len(e.Findings) != 1 {
+		t.Fatalf("%+v", e.Findings)
 	}
-	return e.findings[0]
+	return e.Findings[0]
 }
 
 // What no namespace can show: limits of the whole machine, and cards that merge packets.

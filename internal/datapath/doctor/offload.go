@@ -51,14 +51,14 @@ func ethtoolFlags(name string) (uint32, error) { return ethtoolValue(name, ethto
 // largeReceive looks for network cards whose receive offload (LRO) merges packets irreversibly. GRO is no problem: it keeps
 // fragments apart, and the kernel splits merged segments again when it sends them.
 func (e *examiner) largeReceive() error {
-	before := len(e.findings)
+	before := len(e.Findings)
 	for _, name := range e.names {
 		if flags, err := e.flags(name); err == nil && flags&flagLRO != 0 { // no answer: no such feature
-			e.bad(finding.Fail, "ethtool -K "+name+" lro off", "%s merges packets by LRO: such packets cannot be forwarded", name)
+			e.Bad(finding.Fail, "ethtool -K "+name+" lro off", "%s merges packets by LRO: such packets cannot be forwarded", name)
 		}
 	}
-	if e.silent(before) && len(e.names) > 0 {
-		e.ok("no LRO on %s; GRO may be on", strings.Join(e.names, ", "))
+	if e.Silent(before) && len(e.names) > 0 {
+		e.OK("no LRO on %s; GRO may be on", strings.Join(e.names, ", "))
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ func (e *examiner) bridge() error {
 	if !slices.ContainsFunc(e.links, func(l netlink.Link) bool { return l.Type() == "bridge" }) {
 		return nil
 	}
-	before := len(e.findings)
+	before := len(e.Findings)
 	for _, family := range e.families() {
 		key := "bridge/bridge-nf-call-iptables"
 		if family == rules.IPv6 {
@@ -77,11 +77,11 @@ func (e *examiner) bridge() error {
 		if value, ok, err := e.sysctl(key); err != nil {
 			return err
 		} else if ok && value != 0 {
-			e.bad(finding.Warn, set(key, 0), "bridges send what they only switch through iptables (%s): it is queued, and reassembled where connections are tracked", family)
+			e.Bad(finding.Warn, set(key, 0), "bridges send what they only switch through iptables (%s): it is queued, and reassembled where connections are tracked", family)
 		}
 	}
-	if e.silent(before) {
-		e.ok("bridges keep out of iptables")
+	if e.Silent(before) {
+		e.OK("bridges keep out of iptables")
 	}
 	return nil
 }
@@ -89,10 +89,10 @@ func (e *examiner) bridge() error {
 // conntrack looks for rules that make the kernel track connections. Tracking reassembles each datagram before the queue sees
 // it.
 func (e *examiner) conntrack() error {
-	before := len(e.findings)
+	before := len(e.Findings)
 	for _, rule := range e.listed {
 		if why := tracks(rule.Table, rule.Words()); why != "" {
-			e.bad(finding.Warn, rule.Delete(), "%s: fragments are reassembled before the queue, by a rule of table %s: %s", why, rule.Table, rule.Rule)
+			e.Bad(finding.Warn, rule.Delete(), "%s: fragments are reassembled before the queue, by a rule of table %s: %s", why, rule.Table, rule.Rule)
 		}
 	}
 	// Without the program nft these rules cannot be read, and they rarely exist.
@@ -103,11 +103,11 @@ func (e *examiner) conntrack() error {
 			return fmt.Errorf("nft list ruleset: %w", err)
 		}
 		for _, rule := range nftTracking(string(text)) {
-			e.bad(finding.Warn, rule.delete(), "connections are tracked, so fragments are reassembled before the queue, by an nftables rule: %s", rule.text)
+			e.Bad(finding.Warn, rule.delete(), "connections are tracked, so fragments are reassembled before the queue, by an nftables rule: %s", rule.text)
 		}
 	}
-	if e.silent(before) {
-		e.ok("no rule tracks connections: fragments arrive as they were sent")
+	if e.Silent(before) {
+		e.OK("no rule tracks connections: fragments arrive as they were sent")
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func nftTracks(words []string) bool {
 // veth looks for veth pairs whose other end loses frames that XDP redirects to it. An end without an XDP program and without
 // GRO does not poll, and no counter shows the loss.
 func (e *examiner) veth() error {
-	before := len(e.findings)
+	before := len(e.Findings)
 	for _, link := range e.links {
 		a := link.Attrs()
 		if link.Type() != "veth" || !slices.Contains(e.names, a.Name) {
@@ -194,7 +194,7 @@ func (e *examiner) veth() error {
 				return fmt.Errorf("GRO of %s: %w", name, err)
 			}
 			if x := peer.Attrs().Xdp; on == 0 && (x == nil || !x.Attached) {
-				e.bad(finding.Fail, prefix+"ethtool -K "+name+" gro on", "the other end of %s loses what XDP redirects to it, and counts nothing: it has neither GRO nor a program", a.Name)
+				e.Bad(finding.Fail, prefix+"ethtool -K "+name+" gro on", "the other end of %s loses what XDP redirects to it, and counts nothing: it has neither GRO nor a program", a.Name)
 			}
 			return nil
 		}
@@ -207,11 +207,11 @@ func (e *examiner) veth() error {
 		if found, err := inNamed(a.NetNsID, look); err != nil {
 			return err
 		} else if !found {
-			e.bad(finding.Warn, "ethtool -K PEER gro on", "the other end of %s is in a namespace without a name: see there whether GRO is on", a.Name)
+			e.Bad(finding.Warn, "ethtool -K PEER gro on", "the other end of %s is in a namespace without a name: see there whether GRO is on", a.Name)
 		}
 	}
-	if e.silent(before) {
-		e.ok("the other ends of veth pairs take redirected frames")
+	if e.Silent(before) {
+		e.OK("the other ends of veth pairs take redirected frames")
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func OwnSource(snapshot *lb.Snapshot) ([]finding.Finding, error) {
 	if err := e.lostReplies(); err != nil {
 		return nil, err
 	}
-	return e.findings, nil
+	return e.Findings, nil
 }
 
 // ownSource calls lostReplies and adds an ok finding if it finds nothing.
@@ -29,12 +29,12 @@ func (e *examiner) ownSource() error {
 	if e.Snapshot == nil {
 		return nil
 	}
-	before := len(e.findings)
+	before := len(e.Findings)
 	if err := e.lostReplies(); err != nil {
 		return err
 	}
-	if e.silent(before) {
-		e.ok("no reply of a DSR backend is dropped for its source address")
+	if e.Silent(before) {
+		e.OK("no reply of a DSR backend is dropped for its source address")
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func (e *examiner) acceptsOwnSource(service *lb.Service, vip netip.Addr, name st
 		remedies = append(remedies, set(path+"rp_filter", 2))
 	}
 	if len(remedies) > 0 {
-		e.bad(finding.Warn, strings.Join(remedies, " && "), "the VIP %s of service %s (mode %s) is an address of this machine: IPv4 replies of backends that come in on %s have it as their source and are dropped", vip, service.Name, service.Mode, name)
+		e.Bad(finding.Warn, strings.Join(remedies, " && "), "the VIP %s of service %s (mode %s) is an address of this machine: IPv4 replies of backends that come in on %s have it as their source and are dropped", vip, service.Name, service.Mode, name)
 	}
 	return nil
 }

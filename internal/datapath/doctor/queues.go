@@ -93,7 +93,7 @@ func (e *examiner) listener() error {
 		}
 	}
 	if len(silent) > 0 {
-		e.bad(finding.Fail, e.runCommand(bound, ""), "no program listens to queue %s: its packets are dropped, or pass unmarked", strings.Join(silent, ", "))
+		e.Bad(finding.Fail, e.runCommand(bound, ""), "no program listens to queue %s: its packets are dropped, or pass unmarked", strings.Join(silent, ", "))
 	}
 	owners, err := e.owners(bound)
 	if err != nil {
@@ -105,10 +105,10 @@ func (e *examiner) listener() error {
 			each = append(each, o.String())
 		}
 		last := owners[len(owners)-1]
-		e.bad(finding.Warn, fmt.Sprintf("kill %d", last.pid), "several programs serve these queues, each with its own memory of flows and fragments: %s", strings.Join(each, "; "))
+		e.Bad(finding.Warn, fmt.Sprintf("kill %d", last.pid), "several programs serve these queues, each with its own memory of flows and fragments: %s", strings.Join(each, "; "))
 	}
 	if len(silent) == 0 && len(owners) == 1 {
-		e.ok("%s", owners[0])
+		e.OK("%s", owners[0])
 	}
 	return nil
 }
@@ -183,17 +183,17 @@ func (e *examiner) drops() error {
 	if err != nil || len(bound) == 0 {
 		return err
 	}
-	before := len(e.findings)
+	before := len(e.Findings)
 	for _, q := range bound {
 		if q.dropped > 0 {
-			e.bad(finding.Warn, e.runCommand(bound, " --queue-length 16384"), "queue %d was full: it dropped %d packets and took %d; restart weir with a longer queue, or with more queues", q.number, q.dropped, q.numbered)
+			e.Bad(finding.Warn, e.runCommand(bound, " --queue-length 16384"), "queue %d was full: it dropped %d packets and took %d; restart weir with a longer queue, or with more queues", q.number, q.dropped, q.numbered)
 		}
 		if q.userDropped > 0 {
-			e.bad(finding.Warn, e.runCommand(bound, " --receive-buffer 33554432"), "the socket of queue %d was full: %d packets were dropped and %d taken; restart weir with a larger buffer", q.number, q.userDropped, q.numbered)
+			e.Bad(finding.Warn, e.runCommand(bound, " --receive-buffer 33554432"), "the socket of queue %d was full: %d packets were dropped and %d taken; restart weir with a larger buffer", q.number, q.userDropped, q.numbered)
 		}
 	}
-	if e.silent(before) {
-		e.ok("nothing was dropped by %d queues", len(bound))
+	if e.Silent(before) {
+		e.OK("nothing was dropped by %d queues", len(bound))
 	}
 	return nil
 }
@@ -207,7 +207,7 @@ func (e *examiner) buffer() error {
 		return nil
 	}
 	if e.force(wantedBuffer) == nil {
-		e.ok("a receive buffer of %d MiB can be had", wantedBuffer>>20)
+		e.OK("a receive buffer of %d MiB can be had", wantedBuffer>>20)
 		return nil
 	}
 	limit, ok, err := e.sysctl("core/rmem_max")
@@ -215,10 +215,10 @@ func (e *examiner) buffer() error {
 		return err
 	}
 	if limit < wantedBuffer {
-		e.bad(finding.Warn, set("core/rmem_max", wantedBuffer), "receive buffers are limited to %d KiB: a burst is dropped that a queue of 4096 packets would hold", limit>>10)
+		e.Bad(finding.Warn, set("core/rmem_max", wantedBuffer), "receive buffers are limited to %d KiB: a burst is dropped that a queue of 4096 packets would hold", limit>>10)
 		return nil
 	}
-	e.ok("a receive buffer of %d MiB can be had", wantedBuffer>>20)
+	e.OK("a receive buffer of %d MiB can be had", wantedBuffer>>20)
 	return nil
 }
 

@@ -25,7 +25,7 @@ func (e *examiner) rules() error {
 	if collision := (*rules.CollisionError)(nil); errors.As(err, &collision) {
 		for _, text := range collision.Collisions {
 			what, remedy, _ := strings.Cut(text, "remove it: ")
-			e.bad(finding.Fail, remedy, "%s", strings.TrimSuffix(strings.TrimSuffix(what, ", or "), "; "))
+			e.Bad(finding.Fail, remedy, "%s", strings.TrimSuffix(strings.TrimSuffix(what, ", or "), "; "))
 		}
 		return nil
 	}
@@ -33,14 +33,14 @@ func (e *examiner) rules() error {
 		return err
 	}
 	if len(missing) == 0 {
-		e.ok("%d routes, %d routing rules and the chains %s are as the file wants them", len(e.Plan.Routes()), len(e.Plan.Rules()), e.Plan.Config().Chain)
+		e.OK("%d routes, %d routing rules and the chains %s are as the file wants them", len(e.Plan.Routes()), len(e.Plan.Rules()), e.Plan.Config().Chain)
 		return nil
 	}
 	some := strings.Join(missing[:min(len(missing), 3)], "; ")
 	if len(missing) > 3 {
 		some += fmt.Sprintf("; and %d more", len(missing)-3)
 	}
-	e.bad(finding.Fail, e.applyCommand(), "rules or routes are missing or outdated: %s", some)
+	e.Bad(finding.Fail, e.applyCommand(), "rules or routes are missing or outdated: %s", some)
 	return nil
 }
 
@@ -53,7 +53,7 @@ func (e *examiner) markRoutes() error {
 	if len(left) == 0 {
 		return nil
 	}
-	before := len(e.findings)
+	before := len(e.Findings)
 	var all []netlink.Rule
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		found, err := netlink.RuleList(family)
@@ -70,7 +70,7 @@ func (e *examiner) markRoutes() error {
 			return r.Mark != 0 && (r.Mask == nil && r.Mark == mark || r.Mask != nil && mark&*r.Mask == r.Mark&*r.Mask)
 		})
 		if i < 0 {
-			e.bad(finding.Fail, fmt.Sprintf("ip rule add fwmark %d lookup %d && ip route add default via ADDRESS table %d", mark, mark, mark),
+			e.Bad(finding.Fail, fmt.Sprintf("ip rule add fwmark %d lookup %d && ip route add default via ADDRESS table %d", mark, mark, mark),
 				"no routing rule takes mark %d of %s, which has no address in the file", mark, left[mark])
 			continue
 		}
@@ -79,11 +79,11 @@ func (e *examiner) markRoutes() error {
 			return fmt.Errorf("read table %d: %w", all[i].Table, err)
 		}
 		if len(routes) == 0 {
-			e.bad(finding.Fail, fmt.Sprintf("ip route add default via ADDRESS table %d", all[i].Table), "table %d, where mark %d of %s leads, is empty", all[i].Table, mark, left[mark])
+			e.Bad(finding.Fail, fmt.Sprintf("ip route add default via ADDRESS table %d", all[i].Table), "table %d, where mark %d of %s leads, is empty", all[i].Table, mark, left[mark])
 		}
 	}
-	if e.silent(before) {
-		e.ok("the marks of backends without an address have routing rules")
+	if e.Silent(before) {
+		e.OK("the marks of backends without an address have routing rules")
 	}
 	return nil
 }
@@ -93,7 +93,7 @@ func (e *examiner) marks() error {
 	if e.Plan == nil {
 		return nil
 	}
-	before := len(e.findings)
+	before := len(e.Findings)
 	routed, left := e.Plan.Marks()
 	for _, rule := range e.listed {
 		value, ok := setsMark(rule.Words())
@@ -102,12 +102,12 @@ func (e *examiner) marks() error {
 		}
 		for _, names := range []map[uint32]string{routed, left, e.Plan.Rejected()} {
 			if name, taken := names[value]; taken {
-				e.bad(finding.Warn, rule.Delete(), "a rule of table %s gives mark %d, which is that of %s, to other packets: %s", rule.Table, value, name, rule.Rule)
+				e.Bad(finding.Warn, rule.Delete(), "a rule of table %s gives mark %d, which is that of %s, to other packets: %s", rule.Table, value, name, rule.Rule)
 			}
 		}
 	}
-	if e.silent(before) {
-		e.ok("no other iptables rule sets one of our %d marks", len(routed)+len(left)+len(e.Plan.Rejected()))
+	if e.Silent(before) {
+		e.OK("no other iptables rule sets one of our %d marks", len(routed)+len(left)+len(e.Plan.Rejected()))
 	}
 	return nil
 }
@@ -144,7 +144,7 @@ func (e *examiner) localVIP() error {
 	if e.Snapshot == nil {
 		return nil
 	}
-	before := len(e.findings)
+	before := len(e.Findings)
 	for _, link := range e.links {
 		addresses, err := netlink.AddrList(link, netlink.FAMILY_ALL)
 		if err != nil {
@@ -160,21 +160,21 @@ func (e *examiner) localVIP() error {
 				if service.Mode != lb.Mark || !slices.ContainsFunc(service.VIPs, func(v lb.VIP) bool { return v.Prefix.Contains(address) }) {
 					continue
 				}
-				e.bad(finding.Fail, fmt.Sprintf("ip address del %s dev %s", a.IPNet, link.Attrs().Name),
+				e.Bad(finding.Fail, fmt.Sprintf("ip address del %s dev %s", a.IPNet, link.Attrs().Name),
 					"%s of service %s is an address of %s: its packets are delivered here, whatever their mark", address, service.Name, link.Attrs().Name)
 				break
 			}
 		}
 	}
-	if e.silent(before) {
-		e.ok("no VIP is an address of this machine")
+	if e.Silent(before) {
+		e.OK("no VIP is an address of this machine")
 	}
 	return nil
 }
 
 // forwarding checks whether packets that arrive on our interfaces may be forwarded.
 func (e *examiner) forwarding() error {
-	before := len(e.findings)
+	before := len(e.Findings)
 	for _, family := range e.families() {
 		all, dir := "ipv4/ip_forward", "ipv4"
 		if family == rules.IPv6 {
@@ -185,7 +185,7 @@ func (e *examiner) forwarding() error {
 			return err
 		}
 		if ok && value == 0 {
-			e.bad(finding.Fail, set(all, 1), "%s packets are not forwarded by this machine", family)
+			e.Bad(finding.Fail, set(all, 1), "%s packets are not forwarded by this machine", family)
 			continue
 		}
 		for _, name := range e.names {
@@ -193,19 +193,19 @@ func (e *examiner) forwarding() error {
 			if value, ok, err := e.sysctl(path); err != nil {
 				return err
 			} else if ok && value == 0 {
-				e.bad(finding.Fail, set(path, 1), "%s packets that come in on %s are not forwarded", family, name)
+				e.Bad(finding.Fail, set(path, 1), "%s packets that come in on %s are not forwarded", family, name)
 			}
 		}
 	}
-	if e.silent(before) {
-		e.ok("packets are forwarded")
+	if e.Silent(before) {
+		e.OK("packets are forwarded")
 	}
 	return nil
 }
 
 // reversePath looks for strict reverse path filters on the interfaces where clients' packets arrive.
 func (e *examiner) reversePath() error {
-	before := len(e.findings)
+	before := len(e.Findings)
 	all, _, err := e.sysctl("ipv4/conf/all/rp_filter")
 	if err != nil {
 		return err
@@ -228,13 +228,13 @@ func (e *examiner) reversePath() error {
 			return err
 		}
 		if max(marksAll, byMark) == 1 {
-			e.bad(finding.Fail, set(path, 2), "the strict reverse path filter of %s looks up the way back by mark (src_valid_mark), which leads to a backend: it drops every marked packet", name)
+			e.Bad(finding.Fail, set(path, 2), "the strict reverse path filter of %s looks up the way back by mark (src_valid_mark), which leads to a backend: it drops every marked packet", name)
 		} else {
-			e.bad(finding.Warn, set(path, 2), "the strict reverse path filter of %s drops clients' packets whose way back is another interface", name)
+			e.Bad(finding.Warn, set(path, 2), "the strict reverse path filter of %s drops clients' packets whose way back is another interface", name)
 		}
 	}
-	if e.silent(before) {
-		e.ok("no strict reverse path filter")
+	if e.Silent(before) {
+		e.OK("no strict reverse path filter")
 	}
 	return nil
 }
@@ -242,7 +242,7 @@ func (e *examiner) reversePath() error {
 // reflect checks whether ICMP errors of this machine carry the mark of the packet that caused them. In that case the routing
 // rule of the mark sends them to the backend, and no client learns of a smaller MTU.
 func (e *examiner) reflect() error {
-	before := len(e.findings)
+	before := len(e.Findings)
 	for _, family := range e.families() {
 		path := strings.ToLower(family.String()) + "/fwmark_reflect"
 		value, ok, err := e.sysctl(path)
@@ -250,11 +250,11 @@ func (e *examiner) reflect() error {
 			return err
 		}
 		if ok && value != 0 {
-			e.bad(finding.Fail, set(path, 0), "%s errors of this machine, such as those about the MTU, take the mark of the packet and go to its backend instead of the client", family)
+			e.Bad(finding.Fail, set(path, 0), "%s errors of this machine, such as those about the MTU, take the mark of the packet and go to its backend instead of the client", family)
 		}
 	}
-	if e.silent(before) {
-		e.ok("errors of this machine go to the client (fwmark_reflect is off)")
+	if e.Silent(before) {
+		e.OK("errors of this machine go to the client (fwmark_reflect is off)")
 	}
 	return nil
 }

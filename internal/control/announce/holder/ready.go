@@ -40,7 +40,7 @@ func Ready(v *lb.VRRP, is6 bool) error {
 	return nil
 }
 
-// occupied is the fault of an address that somebody else has put on the interface: it would answer here at any time.
+// occupied is the fault of an address that another program has put on the interface: it would answer here at any time.
 func occupied(device string, address netip.Addr) error {
 	remedy := fmt.Sprintf("ip address del %s dev %s", netip.PrefixFrom(address, address.BitLen()), device)
 	return fault(remedy, "%s is on interface %s already: remove it there (%s), or write priority: 255 if this machine owns it", address, device, remedy)

@@ -20,14 +20,14 @@ const bfdPort = 3784
 
 // routes looks for neighbours that no packet reaches.
 func (e *examination) routes() error {
-	before := len(e.findings)
+	before := len(e.Findings)
 	for i := range e.Announce.BGP.Neighbours {
 		if err := e.route(&e.Announce.BGP.Neighbours[i]); err != nil {
 			return err
 		}
 	}
-	if e.silent(before) {
-		e.ok("each of %d neighbours is reached by a route", len(e.Announce.BGP.Neighbours))
+	if e.Silent(before) {
+		e.OK("each of %d neighbours is reached by a route", len(e.Announce.BGP.Neighbours))
 	}
 	return nil
 }
@@ -42,7 +42,7 @@ func (e *examination) route(n *lb.Neighbour) error {
 		err = unix.ENETUNREACH
 	}
 	if err != nil {
-		e.bad(finding.Fail, fmt.Sprintf("ip route add %s via ADDRESS", netip.PrefixFrom(n.Address, n.Address.BitLen())),
+		e.Bad(finding.Fail, fmt.Sprintf("ip route add %s via ADDRESS", netip.PrefixFrom(n.Address, n.Address.BitLen())),
 			"no route leads to neighbour %s: %v", n.Address, err)
 		return nil
 	}
@@ -61,10 +61,10 @@ func (e *examination) route(n *lb.Neighbour) error {
 	sameNetwork := n.Multihop == 0 && n.AS != e.Announce.BGP.AS || n.TTLSecurity || n.BFD.Multiplier > 0
 	switch {
 	case link.Attrs().RawFlags&unix.IFF_RUNNING == 0:
-		e.bad(finding.Fail, "look at the cable, and at the port at its other end",
+		e.Bad(finding.Fail, "look at the cable, and at the port at its other end",
 			"interface %s, which leads to neighbour %s, has no carrier", name, n.Address)
 	case next != n.Address && sameNetwork:
-		e.bad(finding.Warn, "write multihop: 2 for the neighbour, without ttl_security and bfd",
+		e.Bad(finding.Warn, "write multihop: 2 for the neighbour, without ttl_security and bfd",
 			"neighbour %s is reached through the router %s on %s: the packets of this session end there, unless it is the neighbour itself",
 			n.Address, next, name)
 	default:
@@ -95,7 +95,7 @@ func (e *examination) silentNeighbour(n *lb.Neighbour, link netlink.Link, next n
 			if next != n.Address {
 				who = fmt.Sprintf("%s, the router to %s,", next, who)
 			}
-			e.bad(finding.Warn, fmt.Sprintf("ping -c 1 -I %s %s: it is off, has another address, or is on another network or VLAN", link.Attrs().Name, next),
+			e.Bad(finding.Warn, fmt.Sprintf("ping -c 1 -I %s %s: it is off, has another address, or is on another network or VLAN", link.Attrs().Name, next),
 				"%s did not answer %s on %s", who, protocol, link.Attrs().Name)
 		}
 	}
@@ -104,7 +104,7 @@ func (e *examination) silentNeighbour(n *lb.Neighbour, link netlink.Link, next n
 
 // sources looks for own addresses of sessions that this machine does not have.
 func (e *examination) sources() error {
-	before, looked := len(e.findings), map[netip.Addr]bool{}
+	before, looked := len(e.Findings), map[netip.Addr]bool{}
 	look := func(address netip.Addr, key string) error {
 		if !address.IsValid() || address.IsUnspecified() || looked[address] {
 			return nil
@@ -127,8 +127,8 @@ func (e *examination) sources() error {
 			return err
 		}
 	}
-	if e.silent(before) && len(looked) > 0 {
-		e.ok("the own addresses of the sessions are there")
+	if e.Silent(before) && len(looked) > 0 {
+		e.OK("the own addresses of the sessions are there")
 	}
 	return nil
 }
@@ -148,11 +148,11 @@ func (e *examination) absent(address netip.Addr, key string) error {
 			name = link.Attrs().Name
 		}
 		again := fmt.Sprintf("ip address del %[1]s dev %[2]s && ip address add %[1]s dev %[2]s nodad # if no other machine has it", all[i].IPNet, name)
-		e.bad(finding.Fail, again,
+		e.Bad(finding.Fail, again,
 			"%s (%s) cannot be used: duplicate address detection on %s has failed, or has not ended, such as without a carrier", address, key, name)
 		return nil
 	}
-	e.bad(finding.Fail, fmt.Sprintf("ip address add %s dev INTERFACE", netip.PrefixFrom(address, address.BitLen())),
+	e.Bad(finding.Fail, fmt.Sprintf("ip address add %s dev INTERFACE", netip.PrefixFrom(address, address.BitLen())),
 		"%s (%s) is no address of this machine", address, key)
 	return nil
 }
@@ -165,7 +165,7 @@ func (e *examination) listen() error {
 	}
 	err := tryBind(unix.SOCK_STREAM, at)
 	if errors.Is(err, unix.EACCES) {
-		e.bad(finding.Warn, `sudo setcap cap_net_bind_service+ep "$(command -v weir)", or run weir lb run as root (docs/privileges.md)`,
+		e.Bad(finding.Warn, `sudo setcap cap_net_bind_service+ep "$(command -v weir)", or run weir lb run as root (docs/privileges.md)`,
 			"this user cannot listen on TCP port %d: CAP_NET_BIND_SERVICE is missing", at.Port())
 		return nil
 	}
@@ -177,11 +177,11 @@ func (e *examination) listen() error {
 	case err2 != nil:
 		return err2
 	case err == nil || errors.Is(err, unix.EADDRNOTAVAIL): // another check reports the address
-		e.ok("no other program listens at %s", at)
+		e.OK("no other program listens at %s", at)
 	case errors.Is(err, unix.EADDRINUSE) && len(others) > 0:
 		e.conflict(others[0], "%s listens on TCP port %d, so weir cannot listen at %s", others[0], at.Port(), at)
 	case errors.Is(err, unix.EADDRINUSE) && len(weir) > 0:
-		e.ok("%s listens at %s", weir[0], at)
+		e.OK("%s listens at %s", weir[0], at)
 	default:
 		return fmt.Errorf("listen at %s: %w", at, err)
 	}
@@ -190,19 +190,19 @@ func (e *examination) listen() error {
 
 // passwords checks those of neighbours, and whether the kernel can use them.
 func (e *examination) passwords() error {
-	before, wanted := len(e.findings), 0
+	before, wanted := len(e.Findings), 0
 	for i := range e.Announce.BGP.Neighbours {
 		n := &e.Announce.BGP.Neighbours[i]
 		password, err := bgp.Password(n)
 		switch {
 		case err != nil && n.PasswordEnv != "":
 			wanted++
-			e.bad(finding.Warn, "export "+n.PasswordEnv+"=PASSWORD, where weir lb run is started",
+			e.Bad(finding.Warn, "export "+n.PasswordEnv+"=PASSWORD, where weir lb run is started",
 				"in the environment of this command: %v", err)
 			continue
 		case err != nil:
 			wanted++
-			e.bad(finding.Fail, "write the password, as neighbour "+n.Address.String()+" has it, into "+n.PasswordFile, "%v", err)
+			e.Bad(finding.Fail, "write the password, as neighbour "+n.Address.String()+" has it, into "+n.PasswordFile, "%v", err)
 			continue
 		case password == "":
 			continue
@@ -210,15 +210,15 @@ func (e *examination) passwords() error {
 		wanted++
 		switch err := e.md5(n); {
 		case errors.Is(err, unix.ENOPROTOOPT):
-			e.bad(finding.Fail, "boot a kernel with CONFIG_TCP_MD5SIG=y",
+			e.Bad(finding.Fail, "boot a kernel with CONFIG_TCP_MD5SIG=y",
 				"this kernel has no TCP MD5, which the password of neighbour %s needs", n.Address)
 		case err != nil:
-			e.bad(finding.Fail, "cat /proc/sys/crypto/fips_enabled: in FIPS mode MD5 is off; remove the password on both sides",
+			e.Bad(finding.Fail, "cat /proc/sys/crypto/fips_enabled: in FIPS mode MD5 is off; remove the password on both sides",
 				"the kernel refuses TCP MD5 for neighbour %s: %v", n.Address, err)
 		}
 	}
-	if e.silent(before) && wanted > 0 {
-		e.ok("the passwords can be read, and the kernel takes them for TCP MD5")
+	if e.Silent(before) && wanted > 0 {
+		e.OK("the passwords can be read, and the kernel takes them for TCP MD5")
 	}
 	return nil
 }
@@ -239,9 +239,9 @@ func (e *examination) bfd() error {
 	case len(others) > 0:
 		e.conflict(others[0], "%s has UDP port %d: it receives BFD packets in the place of weir; end it, or remove bfd", others[0], bfdPort)
 	case len(weir) > 0:
-		e.ok("%s receives BFD packets on UDP port %d", weir[0], bfdPort)
+		e.OK("%s receives BFD packets on UDP port %d", weir[0], bfdPort)
 	default:
-		e.ok("UDP port %d is free for BFD", bfdPort)
+		e.OK("UDP port %d is free for BFD", bfdPort)
 	}
 	return nil
 }

@@ -173,7 +173,7 @@ func parse(frame []byte, is6 bool) (p packet, ok bool) {
 
 // compare tells what other machines say of our virtual routers, once for each machine.
 func (e *examination) compare(all []*watched, wait time.Duration) {
-	before := len(e.findings)
+	before := len(e.Findings)
 	var alike []string
 	for i := range e.Announce.VRRP {
 		v := &e.Announce.VRRP[i]
@@ -191,11 +191,11 @@ func (e *examination) compare(all []*watched, wait time.Duration) {
 		}
 	}
 	switch {
-	case !e.silent(before):
+	case !e.Silent(before):
 	case len(alike) > 0:
-		e.ok("%s", alike[0])
+		e.OK("%s", alike[0])
 	default:
-		e.ok("no other machine advertised one of %d virtual routers within %s", len(e.Announce.VRRP), wait)
+		e.OK("no other machine advertised one of %d virtual routers within %s", len(e.Announce.VRRP), wait)
 	}
 }
 
@@ -213,18 +213,18 @@ func (e *examination) judge(v *lb.VRRP, is6 bool, p packet) bool {
 	}
 	switch {
 	case errors.Is(err, vrrp.ErrVersion):
-		e.bad(finding.Fail, "vrrp_version 3 there (in global_defs of keepalived), or another vrid here",
+		e.Bad(finding.Fail, "vrrp_version 3 there (in global_defs of keepalived), or another vrid here",
 			"%s on %s advertises virtual router %d in version %d of VRRP, which is not understood here: two machines are active",
 			p.from, v.Interface, v.ID, p.bytes[0]>>4)
 	case err != nil:
-		e.bad(finding.Fail, "update the VRRP program there, or write another vrid here",
+		e.Bad(finding.Fail, "update the VRRP program there, or write another vrid here",
 			"%s on %s sends advertisements of virtual router %d that are refused: %v", p.from, v.Interface, v.ID, err)
 	case p.hopLimit != vrrp.HopLimit:
-		e.bad(finding.Fail, "let no router forward IP protocol 112, or write another vrid here",
+		e.Bad(finding.Fail, "let no router forward IP protocol 112, or write another vrid here",
 			"%s advertises virtual router %d on %s with TTL %d, which is refused: it has passed a router, or is forged",
 			p.from, v.ID, v.Interface, p.hopLimit)
 	case !slices.Equal(sorted(a.Addresses), sorted(ours)):
-		e.bad(finding.Fail, "write another vrid here if that is another group of machines, else the same addresses on all",
+		e.Bad(finding.Fail, "write another vrid here if that is another group of machines, else the same addresses on all",
 			"%s on %s advertises virtual router %d with the addresses %v, not %v", p.from, v.Interface, v.ID, shortened(a.Addresses), shortened(ours))
 	default:
 		return true

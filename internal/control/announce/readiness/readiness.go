@@ -31,35 +31,32 @@ func Examine(ctx context.Context, c Config) ([]finding.Finding, error) {
 // examination is one run. Its function is that of the kernel; tests replace it.
 type examination struct {
 	Config
-	ctx      context.Context
-	proc     string
-	md5      func(*lb.Neighbour) error
-	unfit    map[string]bool // interfaces on which a virtual router cannot run
-	findings []finding.Finding
+	finding.Collector
+	ctx   context.Context
+	proc  string
+	md5   func(*lb.Neighbour) error
+	unfit map[string]bool // interfaces on which a virtual router cannot run
 }
 
-type check struct {
-	name string
-	look func(*examination) error
-}
+type check = finding.Check[*examination]
 
 func bgpChecks() []check {
 	return []check{
-		{"bgp_route", (*examination).routes},
-		{"bgp_source", (*examination).sources},
-		{"bgp_listen", (*examination).listen},
-		{"bgp_password", (*examination).passwords},
-		{"bgp_bfd", (*examination).bfd},
+		{Name: "bgp_route", Look: (*examination).routes},
+		{Name: "bgp_source", Look: (*examination).sources},
+		{Name: "bgp_listen", Look: (*examination).listen},
+		{Name: "bgp_password", Look: (*examination).passwords},
+		{Name: "bgp_bfd", Look: (*examination).bfd},
 	}
 }
 
 func vrrpChecks() []check {
 	return []check{
-		{"vrrp_privileges", (*examination).privileges},
-		{"vrrp_interface", (*examination).interfaces},
-		{"vrrp_arp", (*examination).arp},
-		{"vrrp_rp_filter", (*examination).reversePath},
-		{"vrrp_peer", (*examination).peers},
+		{Name: "vrrp_privileges", Look: (*examination).privileges},
+		{Name: "vrrp_interface", Look: (*examination).interfaces},
+		{Name: "vrrp_arp", Look: (*examination).arp},
+		{Name: "vrrp_rp_filter", Look: (*examination).reversePath},
+		{Name: "vrrp_peer", Look: (*examination).peers},
 	}
 }
 
@@ -71,31 +68,8 @@ func (e *examination) run() ([]finding.Finding, error) {
 	if e.Announce != nil && len(e.Announce.VRRP) > 0 {
 		checks = append(checks, vrrpChecks()...)
 	}
-	for _, c := range checks {
-		before := len(e.findings)
-		if err := c.look(e); err != nil {
-			return nil, fmt.Errorf("check %s: %w", c.name, err)
-		}
-		for i := range e.findings[before:] {
-			e.findings[before+i].Check = c.name
-		}
-		if err := e.ctx.Err(); err != nil {
-			return nil, err
-		}
-	}
-	return e.findings, nil
+	return finding.Run(e.ctx, &e.Collector, e, checks)
 }
-
-func (e *examination) ok(what string, args ...any) {
-	e.findings = append(e.findings, finding.Finding{Level: finding.OK, What: fmt.Sprintf(what, args...)})
-}
-
-func (e *examination) bad(level finding.Level, remedy, what string, args ...any) {
-	e.findings = append(e.findings, finding.Finding{Level: level, Remedy: remedy, What: fmt.Sprintf(what, args...)})
-}
-
-// silent reports whether a check has added no finding; before is the number of findings before it.
-func (e *examination) silent(before int) bool { return len(e.findings) == before }
 
 // setting is a sysctl of IPv4 and the interface that has it.
 type setting struct {
@@ -153,9 +127,9 @@ func (e *examination) taken(protocol string, port uint16, counts func(sockets.So
 // conflict reports that another program has a port. One that is not seen from here may be weir, of another user or in a container.
 func (e *examination) conflict(o sockets.Owner, what string, args ...any) {
 	if o.PID == 0 {
-		e.bad(finding.Warn, "run weir doctor as root, where the programs of this network run: it names the program, or finds that it is weir",
+		e.Bad(finding.Warn, "run weir doctor as root, where the programs of this network run: it names the program, or finds that it is weir",
 			what, args...)
 		return
 	}
-	e.bad(finding.Fail, fmt.Sprintf("kill %d", o.PID), what, args...)
+	e.Bad(finding.Fail, fmt.Sprintf("kill %d", o.PID), what, args...)
 }

@@ -37,9 +37,9 @@ func TestKernelsWithoutMD5(t *testing.T) {
 			if err := e.passwords(); err != nil {
 				t.Fatal(err)
 			}
-			if len(e.findings) != 1 || e.findings[0].Level != c.level || !strings.Contains(e.findings[0].What, c.what) ||
-				(e.findings[0].Remedy == "") != (c.level == finding.OK) {
-				t.Errorf("%s: %+v, want %q", address, e.findings, c.what)
+			if len(e.Findings) != 1 || e.Findings[0].Level != c.level || !strings.Contains(e.Findings[0].What, c.what) ||
+				(e.Findings[0].Remedy == "") != (c.level == finding.OK) {
+				t.Errorf("%s: %+v, want %q", address, e.Findings, c.what)
 			}
 		}
 	}
@@ -50,13 +50,13 @@ func TestPasswordOfTheEnvironment(t *testing.T) {
 	neighbour := lb.Neighbour{Address: netip.MustParseAddr("192.0.2.1"), PasswordEnv: "WEIR_TEST_PASSWORD"}
 	e := &examination{Config: Config{Announce: &lb.Announce{BGP: &lb.BGP{Neighbours: []lb.Neighbour{neighbour}}}}, md5: tryMD5}
 	err := e.passwords()
-	if err != nil || len(e.findings) != 1 || e.findings[0].Level != finding.Warn || !strings.Contains(e.findings[0].Remedy, neighbour.PasswordEnv) {
-		t.Errorf("%+v, %v", e.findings, err)
+	if err != nil || len(e.Findings) != 1 || e.Findings[0].Level != finding.Warn || !strings.Contains(e.Findings[0].Remedy, neighbour.PasswordEnv) {
+		t.Errorf("%+v, %v", e.Findings, err)
 	}
 	t.Setenv("WEIR_TEST_PASSWORD", "secret")
-	e.findings = nil
-	if err := e.passwords(); err != nil || len(e.findings) != 1 || e.findings[0].Level != finding.OK {
-		t.Errorf("%+v, %v", e.findings, err)
+	e.Findings = nil
+	if err := e.passwords(); err != nil || len(e.Findings) != 1 || e.Findings[0].Level != finding.OK {
+		t.Errorf("%+v, %v", e.Findings, err)
 	}
 }
 
@@ -74,9 +74,9 @@ func TestPortOfAnUnknownProgram(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "udp"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		e.findings = nil
-		if err := e.bfd(); err != nil || len(e.findings) != 1 || e.findings[0].Level != level {
-			t.Errorf("%s: %+v, %v", text, e.findings, err)
+		e.Findings = nil
+		if err := e.bfd(); err != nil || len(e.Findings) != 1 || e.Findings[0].Level != level {
+			t.Errorf("%s: %+v, %v", text, e.Findings, err)
 		}
 	}
 }
@@ -156,12 +156,12 @@ func TestJudgement(t *testing.T) {
 		}
 		e := &examination{}
 		alike := e.judge(ours, from.Is6(), p)
-		if alike != (c.want == "") || alike != (len(e.findings) == 0) {
-			t.Errorf("%s: alike %v, %+v", name, alike, e.findings)
+		if alike != (c.want == "") || alike != (len(e.Findings) == 0) {
+			t.Errorf("%s: alike %v, %+v", name, alike, e.Findings)
 			continue
 		}
-		if !alike && (!strings.Contains(e.findings[0].What, c.want) || e.findings[0].Level != finding.Fail || e.findings[0].Remedy == "") {
-			t.Errorf("%s: %+v, want %q", name, e.findings, c.want)
+		if !alike && (!strings.Contains(e.Findings[0].What, c.want) || e.Findings[0].Level != finding.Fail || e.Findings[0].Remedy == "") {
+			t.Errorf("%s: %+v, want %q", name, e.Findings, c.want)
 		}
 	}
 }

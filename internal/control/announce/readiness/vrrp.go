@@ -19,11 +19,11 @@ import (
 // privileges says what this user lacks.
 func (e *examination) privileges() error {
 	if e.Privilege != nil {
-		e.bad(finding.Warn, `sudo setcap cap_net_raw,cap_net_admin+ep "$(command -v weir)", or run weir lb run as root (docs/privileges.md)`,
+		e.Bad(finding.Warn, `sudo setcap cap_net_raw,cap_net_admin+ep "$(command -v weir)", or run weir lb run as root (docs/privileges.md)`,
 			"this user cannot announce by VRRP, nor look for other machines that do: %v", e.Privilege)
 		return nil
 	}
-	e.ok("this user may announce by VRRP")
+	e.OK("this user may announce by VRRP")
 	return nil
 }
 
@@ -42,7 +42,7 @@ func families(v *lb.VRRP, do func(is6 bool) error) error {
 
 // interfaces asks what a virtual router asks before it runs.
 func (e *examination) interfaces() error {
-	before := len(e.findings)
+	before := len(e.Findings)
 	for i := range e.Announce.VRRP {
 		v, said := &e.Announce.VRRP[i], ""
 		err := families(v, func(is6 bool) error {
@@ -62,22 +62,22 @@ func (e *examination) interfaces() error {
 			} else if is6 && off == 1 {
 				fault = &holder.Fault{Reason: "IPv6 is off on interface " + v.Interface, Remedy: set(path, 0)}
 			}
-			e.bad(finding.Fail, fault.Remedy, "virtual router %d: %s", v.ID, fault.Reason)
+			e.Bad(finding.Fail, fault.Remedy, "virtual router %d: %s", v.ID, fault.Reason)
 			return nil
 		})
 		if err != nil {
 			return err
 		}
 	}
-	if e.silent(before) {
-		e.ok("the interfaces of %d virtual routers can be used", len(e.Announce.VRRP))
+	if e.Silent(before) {
+		e.OK("the interfaces of %d virtual routers can be used", len(e.Announce.VRRP))
 	}
 	return nil
 }
 
 // arp looks for settings by which the kernel answers ARP for a virtual address when it must not, or does not answer when it must.
 func (e *examination) arp() error {
-	before := len(e.findings)
+	before := len(e.Findings)
 	for i := range e.Announce.VRRP {
 		v := &e.Announce.VRRP[i]
 		link, err := netlink.LinkByName(v.Interface)
@@ -90,11 +90,11 @@ func (e *examination) arp() error {
 		}
 		is4 := v.Addresses[0].Is4()
 		if v.Hold == lb.HoldAddress && link.Attrs().RawFlags&unix.IFF_NOARP != 0 {
-			e.bad(finding.Fail, "ip link set dev "+v.Interface+" arp on",
+			e.Bad(finding.Fail, "ip link set dev "+v.Interface+" arp on",
 				"interface %s has no ARP: no host finds the addresses of virtual router %d", v.Interface, v.ID)
 		}
 		if v.Hold == lb.HoldAddress && is4 && ignore.value == ignoreAll {
-			e.bad(finding.Fail, set(ignore.path, 1),
+			e.Bad(finding.Fail, set(ignore.path, 1),
 				"arp_ignore is %d: the kernel answers no ARP request for the addresses of virtual router %d on %s", ignoreAll, v.ID, v.Interface)
 		}
 		if ignore.value == 0 && v.Priority != vrrp.Owner {
@@ -103,8 +103,8 @@ func (e *examination) arp() error {
 			}
 		}
 	}
-	if e.silent(before) {
-		e.ok("ARP requests for virtual addresses are answered by the active router alone")
+	if e.Silent(before) {
+		e.OK("ARP requests for virtual addresses are answered by the active router alone")
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func (e *examination) elsewhere(v *lb.VRRP, index int) error {
 		if link, err := netlink.LinkByIndex(all[i].LinkIndex); err == nil {
 			name = link.Attrs().Name
 		}
-		e.bad(finding.Fail, set("ipv4/conf/"+v.Interface+"/arp_ignore", 1),
+		e.Bad(finding.Fail, set("ipv4/conf/"+v.Interface+"/arp_ignore", 1),
 			"%s is an address of %s: this machine answers ARP requests for it on %s also while another one is active (virtual router %d)",
 			address, name, v.Interface, v.ID)
 	}
@@ -137,7 +137,7 @@ func (e *examination) elsewhere(v *lb.VRRP, index int) error {
 
 // reversePath looks for strict reverse path filters that drop the advertisements of other machines: this one does not see that another is active.
 func (e *examination) reversePath() error {
-	before := len(e.findings)
+	before := len(e.Findings)
 	for i := range e.Announce.VRRP {
 		v := &e.Announce.VRRP[i]
 		link, err := netlink.LinkByName(v.Interface)
@@ -161,15 +161,15 @@ func (e *examination) reversePath() error {
 				continue
 			}
 			if by := outgoing(other); by != "" && by != v.Interface {
-				e.bad(finding.Fail, set(filter.path, 2),
+				e.Bad(finding.Fail, set(filter.path, 2),
 					"the strict reverse path filter of %s drops advertisements from %s, as packets to it leave by %s: it becomes active although another is",
 					v.Interface, prefix.Masked(), by)
 			}
 			break // the kernel sends from the first one
 		}
 	}
-	if e.silent(before) {
-		e.ok("no reverse path filter drops advertisements")
+	if e.Silent(before) {
+		e.OK("no reverse path filter drops advertisements")
 	}
 	return nil
 }
